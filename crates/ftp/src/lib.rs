@@ -15,6 +15,8 @@ mod date;
 mod dialogue;
 mod encryption;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+mod fuzzing;
 mod line;
 mod listed;
 mod listing;
@@ -37,6 +39,9 @@ pub use client::{CopyError, CopyOptions, Direction, Location, copy};
 pub use command::{Command, CommandError, Extended, Representation};
 pub use date::Date;
 pub use error::TransferError;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use fuzzing::{ftp_commands, ftp_listing};
 pub use line::{ENDLESS_LINE, LONG_LINE, Line, Lines};
 pub use listed::{Listed, ListedKind, parse_list, parse_mlsd};
 pub use listing::{FactSet, Form};
