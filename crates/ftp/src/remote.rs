@@ -240,7 +240,15 @@ impl Remote {
         trimmed.map_err(|error| local(error.into()))?;
         part.record(root, version).map_err(local)?;
         let kept = at;
-        let mut wire = self.retrieve(path, &mut at)?;
+        let mut wire = match self.retrieve(path, &mut at) {
+            Ok(wire) => wire,
+            Err(error) => {
+                if kept == 0 {
+                    part.forget(root);
+                }
+                return Err(error);
+            }
+        };
         if at != kept {
             let trimmed = file.set_len(0).and_then(|()| file.seek(SeekFrom::Start(0)));
             trimmed.map_err(|error| local(error.into()))?;
