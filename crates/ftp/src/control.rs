@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use crate::encryption::{Encryption, SessionName};
+use crate::encryption::SessionTls;
 
 /// Bytes that are dropped at once while the end of a connection is waited for.
 const REST: usize = 4 << 10;
@@ -51,14 +51,9 @@ impl Control {
     }
 
     /// The handshake behind `AUTH TLS`, within `limit`.
-    pub(crate) async fn encrypt(
-        self,
-        encryption: &Encryption,
-        name: SessionName,
-        limit: Duration,
-    ) -> std::io::Result<Control> {
+    pub(crate) async fn encrypt(self, encryption: &SessionTls, limit: Duration) -> std::io::Result<Control> {
         let Control::Clear(stream) = self else { return Ok(self) };
-        let stream = tokio::time::timeout(limit, encryption.control(stream, name));
+        let stream = tokio::time::timeout(limit, encryption.control(stream));
         let stream = stream.await.map_err(|_| std::io::Error::from(ErrorKind::TimedOut))??;
         Ok(Control::Tls(Box::new(stream)))
     }

@@ -1,7 +1,8 @@
 //! TLS of the server: the certificate, and which connections belong together.
 //!
-//! Each control connection has a random name. It goes into every ticket that the control connection and its data
-//! connections give, so that a data connection that resumes a session proves whose it is (rule T2). Data connections by which
+//! Each control connection has a random name. It stands in every ticket that the control connection and its data
+//! connections give, and a ticket with another name is none: so a data connection that resumes a session proves whose it is
+//! (rule T2). rustls has data of its own for tickets, but reads it in TLS 1.3 alone. Data connections by which
 //! the client uploads give no TLS 1.3 tickets: a client that closes without reading them makes its kernel reset the
 //! connection, and the end of the upload is lost (rule T4).
 
@@ -12,7 +13,8 @@ use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::server::{ProducesTickets, ServerSessionMemoryCache};
+use rustls::{HandshakeKind, ServerConfig, ServerConnection, StreamOwned};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -23,11 +25,46 @@ use crate::options::{DataTls, ServeError, TlsOptions};
 /// The name of a control connection in its tickets.
 pub(crate) type SessionName = [u8; 16];
 
+/// Sessions without tickets that a control connection keeps: clients of TLS 1.2 may know nothing else.
+const MOST_SESSIONS: usize = 4;
+
 /// What connections are encrypted with.
 pub(crate) struct Encryption {
+    config: ServerConfig,
+    pub is_required: bool,
+    data: DataTls,
+    takes_unclean_end: bool,
+}
+
+/// Tickets of one control connection.
+#[derive(Debug)]
+struct NamedTickets {
+    all: Arc<dyn ProducesTickets>,
+    name: SessionName,
+}
+
+impl ProducesTickets for NamedTickets {
+    fn enabled(&self) -> bool {
+        self.all.enabled()
+    }
+
+    fn lifetime(&self) -> u32 {
+        self.all.lifetime()
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        self.all.encrypt(&[&self.name, plain].concat())
+    }
+
+    fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        self.all.decrypt(ticket)?.strip_prefix(&self.name).map(<[u8]>::to_vec)
+    }
+}
+
+/// What one control connection and its data connections are encrypted with.
+pub(crate) struct SessionTls {
     tickets: TlsAcceptor,
     no_tickets: TlsAcceptor,
-    pub is_required: bool,
     data: DataTls,
     takes_unclean_end: bool,
 }
@@ -76,28 +113,41 @@ impl Encryption {
         })?;
         config.ticketer =
             rustls::crypto::ring::Ticketer::new().map_err(|error| unusable(format!("no random numbers: {error}")))?;
-        let mut without = config.clone();
-        without.send_tls13_tickets = 0;
         Ok(Encryption {
-            tickets: TlsAcceptor::from(Arc::new(config)),
-            no_tickets: TlsAcceptor::from(Arc::new(without)),
+            config,
             is_required: options.is_required,
             data: options.data,
             takes_unclean_end: options.takes_unclean_end,
         })
     }
 
-    /// The handshake of a control connection.
-    pub(crate) async fn control(&self, stream: TcpStream, name: SessionName) -> std::io::Result<TlsStream<TcpStream>> {
-        self.tickets.accept_with(stream, |connection| connection.set_resumption_data(&name)).await
+    /// For the control connection `name`.
+    pub(crate) fn session(&self, name: SessionName) -> SessionTls {
+        let mut config = self.config.clone();
+        config.ticketer = Arc::new(NamedTickets { all: config.ticketer, name });
+        config.session_storage = ServerSessionMemoryCache::new(MOST_SESSIONS);
+        let mut without = config.clone();
+        without.send_tls13_tickets = 0;
+        SessionTls {
+            tickets: TlsAcceptor::from(Arc::new(config)),
+            no_tickets: TlsAcceptor::from(Arc::new(without)),
+            data: self.data,
+            takes_unclean_end: self.takes_unclean_end,
+        }
+    }
+}
+
+impl SessionTls {
+    /// The handshake of the control connection.
+    pub(crate) async fn control(&self, stream: TcpStream) -> std::io::Result<TlsStream<TcpStream>> {
+        self.tickets.accept(stream).await
     }
 
-    /// The handshake of a data connection. `None` if it fails, or proves no connection of the control connection `name`.
-    pub(crate) async fn data(&self, stream: TcpStream, name: SessionName, is_upload: bool) -> Option<Box<Private>> {
+    /// The handshake of a data connection. `None` if it fails, or does not prove whose the connection is.
+    pub(crate) async fn data(&self, stream: TcpStream, is_upload: bool) -> Option<Box<Private>> {
         let acceptor = if is_upload { &self.no_tickets } else { &self.tickets };
         let peer = stream.peer_addr().ok();
-        let handshake = acceptor.accept_with(stream, |connection| connection.set_resumption_data(&name));
-        let stream = match handshake.await {
+        let stream = match acceptor.accept(stream).await {
             Ok(stream) => stream,
             Err(error) => {
                 tracing::info!(?peer, %error, "a data connection ended in its TLS handshake");
@@ -105,11 +155,7 @@ impl Encryption {
             }
         };
         let (stream, connection) = stream.into_inner();
-        let is_own = match connection.received_resumption_data() {
-            Some(found) => found == name,
-            None => self.data == DataTls::Any,
-        };
-        if !is_own {
+        if self.data == DataTls::Resumed && connection.handshake_kind() != Some(HandshakeKind::Resumed) {
             tracing::info!(?peer, "a data connection that does not resume its control connection's TLS was closed");
             return None;
         }

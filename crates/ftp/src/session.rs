@@ -15,7 +15,7 @@ use crate::address::canonical;
 use crate::command::Representation;
 use crate::control::Control;
 use crate::data;
-use crate::encryption::SessionName;
+use crate::encryption::{SessionName, SessionTls};
 use verbena_transfer::FileError;
 
 use crate::error::TransferError;
@@ -81,7 +81,7 @@ struct Session {
     local: IpAddr,
     /// The control connection once more, to look whether the client is there.
     control: Arc<OwnedFd>,
-    name: SessionName,
+    encryption: Option<Arc<SessionTls>>,
     outcomes: mpsc::UnboundedSender<Outcome>,
     listener: Option<TcpListener>,
     /// The token and the number of streams, where the listener is for a session.
@@ -126,8 +126,6 @@ pub(crate) async fn run(
             Some(_) => Tls::Allowed,
         },
     };
-    let mut name = SessionName::default();
-    getrandom::fill(&mut name).map_err(|_| std::io::Error::other("the system has no random numbers"))?;
     let mut machine = Machine::new(settings, BootClock.now());
     let (outcomes, mut arrived) = mpsc::unbounded_channel();
     let mut session = Session {
@@ -135,7 +133,7 @@ pub(crate) async fn run(
         peer,
         local,
         control: Arc::new(stream.as_fd().try_clone_to_owned()?),
-        name,
+        encryption: None,
         outcomes,
         listener: None,
         session: None,
@@ -154,7 +152,11 @@ pub(crate) async fn run(
                 Action::StartTls => {
                     // Without a certificate the machine asks for no TLS.
                     if let Some(encryption) = &shared.encryption {
-                        control = control.encrypt(encryption, name, options.login_timeout).await?;
+                        let mut name = SessionName::default();
+                        getrandom::fill(&mut name).map_err(|_| std::io::Error::other("no random numbers"))?;
+                        let encryption = Arc::new(encryption.session(name));
+                        control = control.encrypt(&encryption, options.login_timeout).await?;
+                        session.encryption = Some(encryption);
                         machine.secured(BootClock.now());
                     }
                 }
@@ -309,7 +311,7 @@ impl Session {
             local: self.local,
             peer: self.peer,
             control: self.control.clone(),
-            name: self.name,
+            encryption: self.encryption.clone(),
             user: self.user.clone(),
             session: self.session.take(),
         };
@@ -339,7 +341,7 @@ pub(crate) struct OneTransfer {
     local: IpAddr,
     peer: IpAddr,
     control: Arc<OwnedFd>,
-    name: SessionName,
+    encryption: Option<Arc<SessionTls>>,
     user: Vec<u8>,
     pub(crate) session: Option<([u8; 16], u16)>,
 }
@@ -386,18 +388,22 @@ impl OneTransfer {
         privacy: Option<bool>,
     ) -> Result<Box<dyn Connection>, TransferError> {
         let connected = async {
-            match (privacy.zip(self.shared.encryption.as_ref()), to, listener) {
+            // The machine lets PROT P be said behind AUTH TLS alone.
+            if privacy.is_some() && self.encryption.is_none() {
+                return Err(TransferError::NoConnection);
+            }
+            match (privacy.zip(self.encryption.as_ref()), to, listener) {
                 (None, Some(to), _) => data::connect(self.local, to).await.map(data::Made::Clear),
                 (None, None, Some(listener)) => data::accept(&listener, &self.allowed).await.map(data::Made::Clear),
                 (Some((is_upload, encryption)), Some(to), _) => {
                     let stream = data::connect(self.local, to).await?;
-                    let private = encryption.data(stream, self.name, is_upload).await;
+                    let private = encryption.data(stream, is_upload).await;
                     private.map(data::Made::Private).ok_or(TransferError::NoConnection)
                 }
                 (Some((is_upload, encryption)), None, Some(listener)) => {
                     let prove = |stream| {
-                        let (encryption, name) = (encryption.clone(), self.name);
-                        async move { encryption.data(stream, name, is_upload).await }
+                        let encryption = encryption.clone();
+                        async move { encryption.data(stream, is_upload).await }
                     };
                     Ok(data::Made::Private(data::accept_proven(&listener, &self.allowed, prove).await))
                 }
