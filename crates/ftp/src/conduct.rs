@@ -51,12 +51,13 @@ impl Machine {
             Command::Tprt(channels, first, most) => {
                 self.close_listener();
                 let known = channels.iter().filter_map(|name| std::str::from_utf8(name).ok()?.parse().ok());
-                // Where data is private, no channel in clear is offered (rule T2).
-                let channels: Vec<ChannelKind> =
-                    known.filter(|kind: &ChannelKind| !self.is_private || kind.is_encrypted()).collect();
+                // Where data is private, no channel in clear is offered between machines (rule T2).
+                let may_be_clear = !self.is_private || self.is_one_machine();
+                let fits = |kind: &ChannelKind| may_be_clear || kind.is_encrypted();
+                let channels: Vec<ChannelKind> = known.filter(fits).collect();
                 if channels.is_empty() {
-                    let all = ChannelKind::ALL.into_iter().filter(|kind| !self.is_private || kind.is_encrypted());
-                    let names: Vec<&str> = all.map(ChannelKind::name).collect();
+                    let names: Vec<&str> =
+                        ChannelKind::ALL.into_iter().filter(fits).map(ChannelKind::name).collect();
                     self.reply(504, &format!("The channels are {}.", names.join(" and ")));
                 } else {
                     self.waiting = Some(Waiting::Session);
@@ -236,6 +237,12 @@ impl Machine {
         }
     }
 
+    /// Whether nothing between client and server is a network (rule T2).
+    fn is_one_machine(&self) -> bool {
+        let peer = canonical(self.settings.peer);
+        peer.is_loopback() || peer == canonical(self.settings.local)
+    }
+
     fn on_feat(&mut self) {
         let mut lines = String::new();
         if self.settings.tls != Tls::Off {
@@ -409,6 +416,10 @@ impl Machine {
             return self.reply(522, "Data is encrypted here: send PBSZ 0 and PROT P.");
         }
         let is_tree = matches!(what, What::SendTree { .. } | What::ReceiveTree { .. });
+        if is_tree && self.is_private && !self.is_one_machine() {
+            self.close_listener();
+            return self.reply(522, "The channel tcp is in clear, and PROT P was asked for.");
+        }
         let Some(data) = self.data.take().filter(|data| (*data == DataPlace::Session) == is_tree) else {
             return self.reply(425, "Say PASV, EPSV, PORT or EPRT first.");
         };

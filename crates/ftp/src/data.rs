@@ -1,14 +1,17 @@
 //! Data connections: the port of one passive transfer, and the connection to an active client.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::JoinSet;
 
 use crate::address::canonical;
+use crate::encryption::Private;
 use crate::error::TransferError;
 
 /// How long a port is left alone after a transfer, where others are free (rule T14).
@@ -66,6 +69,41 @@ pub(crate) async fn accept(listener: &TcpListener, allowed: &[IpAddr]) -> Result
             Ok((_, peer)) => tracing::info!(%peer, "a stranger at a passive port was closed"),
             // A connection that broke before it was taken; out of descriptors is one that ends by the timeout.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+/// A data connection that stands.
+pub(crate) enum Made {
+    Clear(TcpStream),
+    Private(Box<Private>),
+}
+
+/// Connections that may prove themselves at a time, and how long each has (rule T14).
+pub(crate) const MOST_PROOFS: usize = 64;
+pub(crate) const PROOF: Duration = Duration::from_secs(10);
+
+/// Waits for the client where it proves itself. Proofs run side by side and the first counts, so that a silent stranger
+/// holds up nobody (rule T14).
+pub(crate) async fn accept_proven<T, F>(listener: &TcpListener, allowed: &[IpAddr], prove: impl Fn(TcpStream) -> F) -> T
+where
+    T: Send + 'static,
+    F: Future<Output = Option<T>> + Send + 'static,
+{
+    let mut proofs = JoinSet::new();
+    loop {
+        tokio::select! {
+            taken = listener.accept(), if proofs.len() < MOST_PROOFS => match taken {
+                Ok((stream, peer)) if allowed.contains(&canonical(peer.ip())) => {
+                    let proof = prove(stream);
+                    proofs.spawn(async move { tokio::time::timeout(PROOF, proof).await.ok().flatten() });
+                }
+                Ok((_, peer)) => tracing::info!(%peer, "a stranger at a passive port was closed"),
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            },
+            Some(proof) = proofs.join_next() => if let Ok(Some(proven)) = proof {
+                return proven;
+            }
         }
     }
 }

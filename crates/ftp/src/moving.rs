@@ -114,7 +114,7 @@ impl Opened {
 }
 
 /// A data connection, in clear or not.
-pub(crate) trait Connection: Read + Write {
+pub(crate) trait Connection: Read + Write + Send {
     /// Says that nothing more will be sent.
     fn end(&mut self) -> std::io::Result<()>;
 }
@@ -231,6 +231,8 @@ fn store(
             break;
         }
     }
+    // A client that speaks TLS may wait for the answer to its close_notify; one that has gone misses nothing.
+    let _ = connection.end();
     match target {
         Target::InPlace(_) => Ok(()),
         Target::Part(_) if announced.is_some_and(|announced| received < announced) => Err(TransferError::Short),

@@ -35,6 +35,9 @@ pub struct ServeOptions {
     pub connect_timeout: Duration,
     /// The longest time in which a data connection moves nothing.
     pub stall_timeout: Duration,
+    /// The longest time in which a session of many files moves nothing. Large files are hashed meanwhile on either side, so
+    /// it is longer.
+    pub session_stall_timeout: Duration,
     /// How long running transfers may go on after the server is told to stop.
     pub drain_timeout: Duration,
     /// Control connections at a time.
@@ -43,6 +46,45 @@ pub struct ServeOptions {
     pub most_sessions_per_address: usize,
     /// Where a line is appended for each transfer, in the format of xferlog(5).
     pub transfer_log: Option<PathBuf>,
+    /// The certificate for `AUTH TLS`; `None` has no TLS.
+    pub tls: Option<TlsOptions>,
+}
+
+/// TLS of a server.
+#[derive(Clone, Debug)]
+pub struct TlsOptions {
+    /// A PEM file: the server's certificate first, then those that lead to its authority.
+    pub certificates: PathBuf,
+    /// A PEM file with the certificate's private key; may be the same file.
+    pub key: PathBuf,
+    /// Whether logins and data in clear are refused.
+    pub is_required: bool,
+    /// Which data connections count as the client's own.
+    pub data: DataTls,
+    /// Whether an upload counts as whole if its TLS ends without `close_notify`, as some clients' do (rule T4).
+    pub takes_unclean_end: bool,
+}
+
+impl TlsOptions {
+    /// TLS as the client likes, with this certificate and key.
+    pub fn new(certificates: impl Into<PathBuf>, key: impl Into<PathBuf>) -> TlsOptions {
+        TlsOptions {
+            certificates: certificates.into(),
+            key: key.into(),
+            is_required: false,
+            data: DataTls::Any,
+            takes_unclean_end: false,
+        }
+    }
+}
+
+/// Which encrypted data connections belong to a control connection (rule T2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataTls {
+    /// Those that resume its TLS session, and whole handshakes from its address.
+    Any,
+    /// Those that resume its TLS session alone.
+    Resumed,
 }
 
 impl ServeOptions {
@@ -61,10 +103,12 @@ impl ServeOptions {
             idle_timeout: Duration::from_secs(300),
             connect_timeout: Duration::from_secs(30),
             stall_timeout: Duration::from_secs(60),
+            session_stall_timeout: Duration::from_secs(600),
             drain_timeout: Duration::from_secs(30),
             most_sessions: 1000,
             most_sessions_per_address: 100,
             transfer_log: None,
+            tls: None,
         }
     }
 }
@@ -98,6 +142,14 @@ pub enum ServeError {
         path: PathBuf,
         /// What the system says.
         error: std::io::Error,
+    },
+    /// The certificate or its key cannot be used.
+    #[error("{}: {problem}", path.display())]
+    Tls {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        problem: String,
     },
     /// Neither anonymous nor users.
     #[error("nobody could log in: give a file of users, or allow anonymous logins")]

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::address::canonical;
 use crate::data::Ports;
+use crate::encryption::Encryption;
 use crate::options::{ServeError, ServeOptions};
 use crate::rights::Login;
 use crate::session;
@@ -34,6 +35,7 @@ pub(crate) struct Shared {
     pub users: Users,
     pub ports: Ports,
     pub log: Option<TransferLog>,
+    pub encryption: Option<Arc<Encryption>>,
     pub hashes: Semaphore,
     sessions: Mutex<HashMap<IpAddr, usize>>,
 }
@@ -114,6 +116,7 @@ impl Server {
             .as_deref()
             .map(|path| TransferLog::open(path).map_err(|error| ServeError::Log { path: path.to_owned(), error }));
         let log = log.transpose()?;
+        let encryption = options.tls.as_ref().map(Encryption::load).transpose()?.map(Arc::new);
         let at = |error| ServeError::Listen { address: options.listen, error };
         let listener = listen(options.listen).map_err(at)?;
         let address = listener.local_addr().map_err(at)?;
@@ -122,6 +125,7 @@ impl Server {
             users: users.unwrap_or_default(),
             ports: Ports::new(options.passive_ports.clone()),
             log,
+            encryption,
             hashes: Semaphore::new(MOST_HASHES),
             sessions: Mutex::default(),
             options,

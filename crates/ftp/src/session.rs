@@ -1,21 +1,21 @@
 //! Runs the machine of one control connection on its socket.
 
 use std::future::Future;
-use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use verbena_terms::{BootClock, Clock};
 
 use crate::address::canonical;
 use crate::command::Representation;
+use crate::control::Control;
 use crate::data;
+use crate::encryption::{SessionName, SessionTls};
 use verbena_transfer::FileError;
 
 use crate::error::TransferError;
@@ -42,7 +42,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    fn abort(&self) {
+    pub(crate) fn abort(&self) {
         let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_aborted.store(true, Ordering::SeqCst);
         for connection in &*connections {
@@ -81,6 +81,7 @@ struct Session {
     local: IpAddr,
     /// The control connection once more, to look whether the client is there.
     control: Arc<OwnedFd>,
+    encryption: Option<Arc<SessionTls>>,
     outcomes: mpsc::UnboundedSender<Outcome>,
     listener: Option<TcpListener>,
     /// The session that the client asked for, where one is.
@@ -103,7 +104,7 @@ impl Drop for Session {
 
 /// Serves one client until it has gone.
 pub(crate) async fn run(
-    mut stream: TcpStream,
+    stream: TcpStream,
     peer: IpAddr,
     shared: &Arc<Shared>,
     mut draining: watch::Receiver<bool>,
@@ -119,7 +120,11 @@ pub(crate) async fn run(
         login_timeout: options.login_timeout,
         idle_timeout: options.idle_timeout,
         hosts: options.hosts.clone(),
-        tls: Tls::Off,
+        tls: match &shared.encryption {
+            None => Tls::Off,
+            Some(encryption) if encryption.is_required => Tls::Required,
+            Some(_) => Tls::Allowed,
+        },
     };
     let mut machine = Machine::new(settings, BootClock.now());
     let (outcomes, mut arrived) = mpsc::unbounded_channel();
@@ -128,6 +133,7 @@ pub(crate) async fn run(
         peer,
         local,
         control: Arc::new(stream.as_fd().try_clone_to_owned()?),
+        encryption: None,
         outcomes,
         listener: None,
         session: None,
@@ -136,16 +142,25 @@ pub(crate) async fn run(
         account: Arc::default(),
         is_cancelled: Arc::default(),
     };
+    let mut control = Control::Clear(stream);
     let mut buffer = vec![0; READ];
     let (mut has_ended, mut is_told) = (false, false);
     loop {
         for action in machine.actions() {
             match action {
-                Action::Send(bytes) => {
-                    let sent = tokio::time::timeout(options.stall_timeout, stream.write_all(&bytes));
-                    sent.await.map_err(|_| std::io::Error::from(ErrorKind::TimedOut))??;
+                Action::Send(bytes) => control.send(&bytes, options.stall_timeout).await?,
+                Action::StartTls => {
+                    // Without a certificate the machine asks for no TLS.
+                    if let Some(encryption) = &shared.encryption {
+                        let mut name = SessionName::default();
+                        getrandom::fill(&mut name).map_err(|_| std::io::Error::other("no random numbers"))?;
+                        let encryption = Arc::new(encryption.session(name));
+                        control = control.encrypt(&encryption, options.login_timeout).await?;
+                        session.encryption = Some(encryption);
+                        machine.secured(BootClock.now());
+                    }
                 }
-                Action::Close => return close(stream).await,
+                Action::Close => return control.close().await,
                 other => session.act(other),
             }
         }
@@ -160,7 +175,7 @@ pub(crate) async fn run(
                 }
                 machine.outcome(outcome, BootClock.now());
             }
-            read = receive(&stream, &mut buffer), if !has_ended && machine.wants_input() => match read? {
+            read = control.receive(&mut buffer), if !has_ended && machine.wants_input() => match read? {
                 0 => has_ended = true,
                 read => machine.input(&buffer[..read], BootClock.now()),
             },
@@ -173,27 +188,11 @@ pub(crate) async fn run(
     }
 }
 
-/// Reads like `read`, but takes a short read for no end of what is there: the kernel ends one before an urgent byte, and
-/// tokio would wait for an event that has been.
-async fn receive(stream: &TcpStream, buffer: &mut [u8]) -> std::io::Result<usize> {
-    let once = || Ok(rustix::net::recv(stream, &mut *buffer, rustix::net::RecvFlags::empty())?.0);
-    stream.async_io(tokio::io::Interest::READABLE, once).await
-}
-
 async fn sleep(duration: Option<Duration>) {
     match duration {
         Some(duration) => tokio::time::sleep(duration).await,
         None => std::future::pending().await,
     }
-}
-
-/// Ends the connection so that the last reply arrives: unread bytes would make the kernel reset it.
-async fn close(mut stream: TcpStream) -> std::io::Result<()> {
-    stream.shutdown().await?;
-    let mut rest = [0; READ];
-    let read_rest = async { while matches!(stream.read(&mut rest).await, Ok(read) if read > 0) {} };
-    let _ = tokio::time::timeout(Duration::from_secs(1), read_rest).await;
-    Ok(())
 }
 
 impl Session {
@@ -217,7 +216,7 @@ impl Session {
                 self.listener = None;
                 self.session = None;
             }
-            // Without a certificate the machine asks for no TLS; the rest is the caller's.
+            // The caller's.
             Action::StartTls | Action::Send(_) | Action::Close => {}
         }
     }
@@ -310,6 +309,7 @@ impl Session {
             local: self.local,
             peer: self.peer,
             control: self.control.clone(),
+            encryption: self.encryption.clone(),
             user: self.user.clone(),
             session: self.session.take(),
         };
@@ -339,6 +339,7 @@ pub(crate) struct OneTransfer {
     local: IpAddr,
     peer: IpAddr,
     control: Arc<OwnedFd>,
+    encryption: Option<Arc<SessionTls>>,
     user: Vec<u8>,
     pub(crate) session: Option<trees::Asked>,
 }
@@ -359,7 +360,8 @@ impl OneTransfer {
         let what = transfer.what.clone();
         let opened = blocking(move || moving::open(&root, &what)).await.ok_or(TransferError::Broken)??;
         let _ = self.outcomes.send(opened.outcome());
-        let connection = self.connect(transfer.connect, listener).await;
+        let privacy = transfer.is_private.then_some(matches!(transfer.what, What::Store { .. }));
+        let connection = self.connect(transfer.connect, listener, privacy).await;
         let is_ascii = transfer.representation == Representation::Ascii;
         let what = transfer.what;
         let (result, one) = match connection {
@@ -376,23 +378,52 @@ impl OneTransfer {
         result
     }
 
+    /// Makes the data connection. `privacy` says that it is encrypted, and then whether the client uploads by it.
     async fn connect(
         &self,
         to: Option<SocketAddr>,
         listener: Option<TcpListener>,
-    ) -> Result<std::net::TcpStream, TransferError> {
+        privacy: Option<bool>,
+    ) -> Result<Box<dyn Connection>, TransferError> {
         let connected = async {
-            match (to, listener) {
-                (Some(to), _) => data::connect(self.local, to).await,
-                (None, Some(listener)) => data::accept(&listener, &self.allowed).await,
-                (None, None) => Err(TransferError::NoConnection),
+            // The machine lets PROT P be said behind AUTH TLS alone.
+            if privacy.is_some() && self.encryption.is_none() {
+                return Err(TransferError::NoConnection);
+            }
+            match (privacy.zip(self.encryption.as_ref()), to, listener) {
+                (None, Some(to), _) => data::connect(self.local, to).await.map(data::Made::Clear),
+                (None, None, Some(listener)) => data::accept(&listener, &self.allowed).await.map(data::Made::Clear),
+                (Some((is_upload, encryption)), Some(to), _) => {
+                    let stream = data::connect(self.local, to).await?;
+                    let private = encryption.data(stream, is_upload).await;
+                    private.map(data::Made::Private).ok_or(TransferError::NoConnection)
+                }
+                (Some((is_upload, encryption)), None, Some(listener)) => {
+                    let prove = |stream| {
+                        let encryption = encryption.clone();
+                        async move { encryption.data(stream, is_upload).await }
+                    };
+                    Ok(data::Made::Private(data::accept_proven(&listener, &self.allowed, prove).await))
+                }
+                (_, None, None) => Err(TransferError::NoConnection),
             }
         };
-        let stream = tokio::select! {
+        let made = tokio::select! {
             connected = connected => connected?,
             () = tokio::time::sleep(self.shared.options.connect_timeout) => return Err(TransferError::NoConnection),
             () = self.running.wake.notified() => return Err(TransferError::Broken),
         };
+        match made {
+            data::Made::Clear(stream) => Ok(Box::new(self.prepare(stream)?)),
+            data::Made::Private(private) => {
+                let (stream, wrap) = private.into_parts();
+                Ok(Box::new(wrap(self.prepare(stream)?)))
+            }
+        }
+    }
+
+    /// Makes a socket one of a thread that may wait, and that `abort` ends.
+    fn prepare(&self, stream: TcpStream) -> Result<std::net::TcpStream, TransferError> {
         let broken = |_| TransferError::Broken;
         let stream = stream.into_std().map_err(broken)?;
         let stall = Some(self.shared.options.stall_timeout);
@@ -410,14 +441,13 @@ impl OneTransfer {
     fn move_all(
         &self,
         opened: Opened,
-        mut connection: std::net::TcpStream,
+        mut connection: Box<dyn Connection>,
         representation: Representation,
         rights: Rights,
     ) -> Result<(), TransferError> {
-        let connection: &mut dyn Connection = &mut connection;
         let is_client_there = || self.is_client_there();
         let context = Context { representation, rights, moved: &self.running.moved, is_client_there: &is_client_there };
-        let result = moving::transfer(opened, connection, &context);
+        let result = moving::transfer(opened, &mut *connection, &context);
         // A shut down connection looks to a reader like one that has ended.
         let is_aborted = self.running.is_aborted.load(Ordering::SeqCst);
         self.running.forget();

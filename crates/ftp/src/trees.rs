@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, TryRecvError, channel};
 use std::time::Duration;
 
@@ -15,13 +15,12 @@ use verbena_transfer::{
 };
 
 use crate::address::canonical;
+use crate::data::{MOST_PROOFS, PROOF};
 use crate::error::TransferError;
 use crate::machine::Outcome;
 use crate::session::{OneTransfer, Running, blocking};
+use crate::watched::{Watched, stands_still};
 
-/// Strangers that may prove themselves at a time, and how long each has (rule T14).
-const MOST_PROOFS: usize = 64;
-const PROOF: Duration = Duration::from_secs(10);
 /// How often a session that waits for its first stream looks for it.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -86,9 +85,13 @@ pub(crate) async fn run(
     };
     let _ = one.outcomes.send(Outcome::Opened { size: None, name: None });
     let mut accepting = JoinSet::new();
+    let mut listening = None;
     let arriving = match listener {
         Listener::Quic(listener) => {
-            listener.start(endpoint.token, most, one.allowed.clone()).map_err(|_| TransferError::NoConnection)?
+            let started = listener.start(endpoint.token, most, one.allowed.clone());
+            let (arriving, until) = started.map_err(|_| TransferError::NoConnection)?;
+            listening = Some(until);
+            arriving
         }
         Listener::Tcp(listener) => {
             let (arriving, arrived) = channel();
@@ -100,8 +103,9 @@ pub(crate) async fn run(
             arrived
         }
     };
+    let moved = Arc::new(AtomicU64::new(0));
     let links = tokio::select! {
-        links = begun(arriving, first) => links,
+        links = begun(arriving, first, &moved) => links,
         () = tokio::time::sleep(one.shared.options.connect_timeout) => return Err(TransferError::NoConnection),
         () = one.running.wake.notified() => return Err(TransferError::Broken),
     };
@@ -129,17 +133,27 @@ pub(crate) async fn run(
             }
         }
     });
-    result.await.ok_or(TransferError::Broken)?
+    tokio::pin!(result);
+    let result = tokio::select! {
+        result = &mut result => return result.ok_or(TransferError::Broken)?,
+        () = stands_still(&moved, one.shared.options.session_stall_timeout) => {
+            one.running.abort();
+            result.await
+        }
+    };
+    result.ok_or(TransferError::Broken)?.map_err(|_| TransferError::Stalled)
 }
 
 /// Waits for the streams of the beginning.
-async fn begun(arriving: Arriving, first: u16) -> Links {
+async fn begun(arriving: Arriving, first: u16, moved: &Arc<AtomicU64>) -> Links {
     let mut links = Links::default();
     loop {
         match arriving.try_recv() {
             // A number counts once.
             Ok((number, _)) if links.first.iter().any(|(other, _)| *other == number) => {}
-            Ok(stream) => links.first.push(stream),
+            Ok((number, channel)) => {
+                links.first.push((number, Box::new(Watched { channel, moved: moved.clone() })));
+            }
             Err(TryRecvError::Empty) => tokio::time::sleep(LOOK_EVERY).await,
             // The time that the caller gives ends this.
             Err(TryRecvError::Disconnected) => std::future::pending().await,

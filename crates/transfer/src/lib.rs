@@ -36,7 +36,7 @@ pub use frame::{
     Entry, EntryKind, Failure, FileNumber, Frame, FrameError, HELLO, Identity, LENGTHS, LONGEST_DATA, LONGEST_HEAD,
 };
 pub use path::{VirtualPath, is_pattern, matches};
-pub use quic::{Fingerprint, QuicListener, QuicStream};
+pub use quic::{Fingerprint, QuicListener, QuicListening, QuicStream};
 pub use receiver::Receiver;
 pub use receiver_action::{Basis, ReceiverAction};
 pub use record::{Claims, Owner, decode_claims, decode_owner, encode_record};

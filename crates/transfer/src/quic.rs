@@ -130,12 +130,12 @@ impl QuicListener {
         self.fingerprint
     }
 
-    /// Takes streams that bring the token, from peers of these addresses, until what is returned is dropped. What comes
+    /// Takes streams that bring the token, from peers of these addresses, until the second of what is returned is dropped. What comes
     /// without the token is closed, and listening goes on (rules T1 and T14).
-    pub fn start(self, token: Token, streams: u16, allowed: Vec<IpAddr>) -> Result<Arriving> {
+    pub fn start(self, token: Token, streams: u16, allowed: Vec<IpAddr>) -> Result<(Arriving, QuicListening)> {
         let (arriving, arrived) = channel::<(u16, Box<dyn Channel>)>();
         let endpoint = self.endpoint;
-        runtime()?.spawn(async move {
+        let task = runtime()?.spawn(async move {
             let mut proofs = JoinSet::new();
             loop {
                 tokio::select! {
@@ -156,12 +156,20 @@ impl QuicListener {
                             return;
                         }
                     }
-                    // Nothing tells when the other end of a channel is dropped, but a message that is refused.
-                    () = tokio::time::sleep(PING_EVERY) => {}
                 }
             }
         });
-        Ok(arrived)
+        Ok((arrived, QuicListening(task.abort_handle())))
+    }
+}
+
+/// Takes streams until it is dropped. Those that came go on.
+#[derive(Debug)]
+pub struct QuicListening(tokio::task::AbortHandle);
+
+impl Drop for QuicListening {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

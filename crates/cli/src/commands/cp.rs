@@ -1,22 +1,24 @@
-//! `verbena cp`: trees of files to and from an FTP server of ours.
+//! `verbena cp`: trees of files to and from an FTP server of ours, and single files to and from any.
 
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use percent_encoding::percent_decode_str;
 use serde::Serialize;
-use verbena_ftp::{ChannelKind, CopyOptions, Direction, Location, Progress};
-use verbena_terms::Lapse;
+use verbena_ftp::{
+    Change, ChannelKind, CopyError, CopyOptions, Direction, ListedKind, Location, Moved, PlainOptions, Progress, Remote,
+};
 
+use super::ftp::address::{Reach, is_remote};
+use super::ftp::files;
 use crate::error::{Error, Result};
 use crate::output::{Format, output, write_json};
 
 /// How often progress is shown.
 const SHOWN_EVERY: Duration = Duration::from_millis(500);
 
-/// Copy a tree of files to or from `verbena ftp serve`, over several connections at once. Type the same line again after any end: it goes on where it was.
+/// Copy a file to or from an FTP server, or a tree of files to or from `verbena ftp serve`, over several connections at once. Type the same line again after any end: it goes on where it was.
 ///
 /// Each file arrives beside its place and is renamed when it is whole, as the root of its tree of BLAKE3 hashes proves. What stands already is not sent again. One side is a directory
 /// here, the other ftp://USER:PASSWORD@HOST:PORT/PATH.
@@ -27,12 +29,13 @@ Exit codes: 0 all files stand; 1 some do not, or the server is gone: type the li
 Examples:
   verbena cp data ftp://alice:secret@host:2121/in
   verbena cp ftp://host:2121/ here
-  verbena cp --channel quic --explain data ftp://alice:secret@host:2121/in")]
+  verbena cp --channel quic --explain data ftp://alice:secret@host:2121/in
+  verbena cp a.bin ftp://alice:secret@host/in/")]
 pub struct Command {
     /// Where the files are.
     #[arg(value_name = "FROM")]
     from: String,
-    /// Where they go: a directory that exists.
+    /// Where they go: a directory that exists; for a file, its name there too.
     #[arg(value_name = "TO")]
     to: String,
     /// Connections that carry files at once: 1 to 16. Without it, connections are added while they pay.
@@ -47,9 +50,23 @@ pub struct Command {
     /// Count files before they are on the disk here: faster, and what the machine's own crash leaves is sent again.
     #[arg(long)]
     no_sync: bool,
-    /// How long the server may take for an answer.
-    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(30), value_parser = Lapse::or_seconds)]
-    timeout: Lapse,
+    /// Leave files alone that are newer where they go. This option and the four below copy by plain FTP.
+    #[arg(long)]
+    update: bool,
+    /// Leave out files and directories of this name; * and ? stand for other letters. May be given again.
+    #[arg(long, value_name = "NAME")]
+    exclude: Vec<String>,
+    /// Remove what FROM does not have, and what --exclude does not name.
+    #[arg(long)]
+    delete: bool,
+    /// Change nothing, and print what would be done.
+    #[arg(long)]
+    dry_run: bool,
+    /// Copy by plain FTP, as with a server of another kind.
+    #[arg(long)]
+    plain: bool,
+    #[command(flatten)]
+    reach: Reach,
     #[command(flatten)]
     format: Format,
 }
@@ -67,6 +84,22 @@ struct Copied {
     failures: Vec<Failed>,
 }
 
+/// Of plain FTP.
+#[derive(Serialize)]
+struct CopiedPlainly {
+    entries: u64,
+    bytes: u64,
+    seconds: f64,
+    changes: Vec<Changed>,
+    failures: Vec<Failed>,
+}
+
+#[derive(Serialize)]
+struct Changed {
+    change: &'static str,
+    file: String,
+}
+
 #[derive(Serialize)]
 struct Failed {
     file: String,
@@ -76,8 +109,9 @@ struct Failed {
 impl Command {
     /// Copies.
     pub fn run(self) -> Result<()> {
+        let began = Instant::now();
         let refused = |problem: &str| Error::Refused { problem: problem.into(), exit_code: 2 };
-        let (direction, url, local) = match (self.from.starts_with("ftp://"), self.to.starts_with("ftp://")) {
+        let (direction, url, local) = match (is_remote(&self.from), is_remote(&self.to)) {
             (true, false) => (Direction::Get, &self.from, &self.to),
             (false, true) => (Direction::Put, &self.to, &self.from),
             (true, true) => return Err(refused("both sides are servers: copy by way of a directory here")),
@@ -85,17 +119,21 @@ impl Command {
                 return Err(refused("neither side is ftp://USER:PASSWORD@HOST:PORT/PATH; on one machine use cp"));
             }
         };
-        let remote = location(url).map_err(|problem| Error::Refused { problem, exit_code: 2 })?;
+        let remote = self.reach.location(url).map_err(files::refused)?;
+        let local = PathBuf::from(local);
+        if let Some(moved) = self.single(direction, &remote, &local)? {
+            return self.say_single(moved, began);
+        }
         let options = CopyOptions {
             remote,
-            local: PathBuf::from(local),
+            local,
             direction,
             streams: self.streams,
             channels: self.channel,
             is_durable: !self.no_sync,
-            timeout: self.timeout.0,
+            timeout: self.reach.timeout(),
         };
-        let (began, mut shown) = (Instant::now(), Instant::now());
+        let mut shown = Instant::now();
         let shows = !self.format.json && std::io::stderr().is_terminal();
         let mut report = |progress: &Progress| {
             if shows && shown.elapsed() >= SHOWN_EVERY {
@@ -112,11 +150,16 @@ impl Command {
             }
             true
         };
-        let copied = verbena_ftp::copy(&options, &mut report);
+        let copied = if self.is_plain() { None } else { Some(verbena_ftp::copy(&options, &mut report)) };
         if shows {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
-        let summary = copied?;
+        let summary = match copied {
+            Some(Err(CopyError::Refused { ref command, code: 500 | 502, .. })) if command == "TPRT" => None,
+            Some(copied) => Some(copied?),
+            None => None,
+        };
+        let Some(summary) = summary else { return self.plainly(options, began) };
         let seconds = began.elapsed().as_secs_f64();
         let failures: Vec<Failed> = summary
             .failures
@@ -148,25 +191,86 @@ impl Command {
         }
         if all_stand { Ok(()) } else { Err(Error::No) }
     }
-}
 
-/// `ftp://[USER[:PASSWORD]@]HOST[:PORT]/PATH`.
-fn location(text: &str) -> std::result::Result<Location, String> {
-    let wrong = |why: &str| format!("not ftp://USER:PASSWORD@HOST:PORT/PATH: {why}");
-    let url = url::Url::parse(text).map_err(|error| wrong(&error.to_string()))?;
-    let decoded = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
-    let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| wrong("it names no host"))?;
-    let (user, password) = match url.username() {
-        "" => ("anonymous".to_owned(), "verbena@".to_owned()),
-        user => (decoded(user), url.password().map(decoded).unwrap_or_default()),
-    };
-    let path = decoded(url.path());
-    let port = url.port().unwrap_or(21);
-    Ok(Location {
-        host: host.trim_matches(['[', ']']).to_owned(),
-        port,
-        user,
-        password,
-        path: if path.is_empty() { "/".into() } else { path },
-    })
+    fn is_plain(&self) -> bool {
+        self.plain || self.update || self.delete || self.dry_run || !self.exclude.is_empty()
+    }
+
+    /// Copies a tree file by file, as every server can.
+    fn plainly(&self, options: CopyOptions, began: Instant) -> Result<()> {
+        let CopyOptions { remote, local, direction, streams, timeout, .. } = options;
+        let summary = verbena_ftp::copy_plain(&PlainOptions {
+            remote,
+            local,
+            direction,
+            connections: streams,
+            timeout,
+            is_update: self.update,
+            exclude: self.exclude.iter().map(|name| name.clone().into_bytes()).collect(),
+            deletes: self.delete,
+            is_dry: self.dry_run,
+        })?;
+        let seconds = began.elapsed().as_secs_f64();
+        let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
+        let changes: Vec<Changed> = summary
+            .changes
+            .iter()
+            .map(|change| {
+                let (change, path) = match change {
+                    Change::Make(path) => ("make", path),
+                    Change::Copy(path) => ("copy", path),
+                    Change::Remove(path) | Change::RemoveDirectory(path) => ("remove", path),
+                };
+                Changed { change, file: text(path) }
+            })
+            .collect();
+        let failures: Vec<Failed> =
+            summary.failures.iter().map(|(path, why)| Failed { file: text(path), why: why.clone() }).collect();
+        let (all_stand, entries, bytes) = (failures.is_empty(), summary.entries, summary.bytes);
+        let mut out = output();
+        if self.format.json {
+            write_json(&mut out, &CopiedPlainly { entries, bytes, seconds, changes, failures })?;
+        } else {
+            for Changed { change, file } in changes.iter().filter(|_| self.dry_run) {
+                writeln!(out, "{change} {file}")?;
+            }
+            for Failed { file, why } in &failures {
+                writeln!(out, "{file}: {why}")?;
+            }
+            let count = changes.len();
+            writeln!(
+                out,
+                "{entries} files and directories stand, {count} changes, {bytes} bytes were sent in {seconds:.1} s by plain FTP"
+            )?;
+        }
+        if all_stand { Ok(()) } else { Err(Error::No) }
+    }
+
+    /// Copies one file, if it is one.
+    fn single(&self, direction: Direction, remote: &Location, local: &Path) -> Result<Option<Moved>> {
+        let is_file = match direction {
+            Direction::Put => local.is_file(),
+            Direction::Get => !remote.path.ends_with(b"/"),
+        };
+        if !is_file || self.is_plain() {
+            return Ok(None);
+        }
+        let mut connection = Remote::connect(remote, self.reach.timeout())?;
+        let moved = match direction {
+            Direction::Put => files::put(&mut connection, local, &remote.path, false, &mut |_| true)?,
+            Direction::Get if connection.facts(&remote.path)?.kind != ListedKind::File => return Ok(None),
+            Direction::Get => files::get(&mut connection, &remote.path, local, &mut |_| true)?,
+        };
+        connection.quit();
+        Ok(Some(moved))
+    }
+
+    fn say_single(&self, moved: Moved, began: Instant) -> Result<()> {
+        let (seconds, bytes) = (began.elapsed().as_secs_f64(), moved.size - moved.kept);
+        let mut out = output();
+        match self.format.json {
+            true => write_json(&mut out, &Copied { entries: 1, bytes, seconds, failures: Vec::new() }),
+            false => Ok(writeln!(out, "the file stands, {bytes} bytes were sent in {seconds:.1} s")?),
+        }
+    }
 }

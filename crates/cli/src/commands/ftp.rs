@@ -1,4 +1,7 @@
-//! `verbena ftp`: a directory, served to every FTP client.
+//! `verbena ftp`: a directory, served to every FTP client; and files of any FTP server.
+
+pub mod address;
+pub mod files;
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -7,18 +10,25 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use verbena_ftp::{Rights, ServeOptions, Server, set_password};
+use verbena_ftp::{DataTls, Rights, ServeOptions, Server, TlsOptions, set_password};
 use verbena_terms::Lapse;
 
 use super::running::{self, Signals, Told, say};
 use crate::error::{Error, Result};
 use crate::output::{Format, output};
 
-/// Serve files over FTP, to every client.
+/// Serve files over FTP, to every client, and use any FTP server.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Serve(Box<Serve>),
     Passwd(Passwd),
+    Get(files::Get),
+    Put(files::Put),
+    Ls(files::Ls),
+    Rm(files::Rm),
+    Mv(files::Mv),
+    #[command(name = "sha256")]
+    Sha256(files::Sha256),
 }
 
 /// Serve a directory over FTP: read-only, to anonymous users and on this machine alone, unless options say more.
@@ -30,6 +40,7 @@ pub enum Command {
 Examples:
   verbena ftp serve --root /srv/data
   verbena ftp serve --root /srv/data --listen 0.0.0.0:2121 --users users.toml --no-anonymous
+  verbena ftp serve --root /srv/data --listen [::]:21 --users users.toml --tls cert.pem,key.pem --tls-required
   curl ftp://127.0.0.1:2121/")]
 pub struct Serve {
     /// The directory.
@@ -65,6 +76,27 @@ pub struct Serve {
     /// Connections of one address at one time.
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     connections_per_address: usize,
+    /// A PEM file with the server's certificate, a comma, and one with its key: clients may encrypt by AUTH TLS.
+    #[arg(long, value_name = "CERT,KEY", value_parser = certificate)]
+    tls: Option<(PathBuf, PathBuf)>,
+    /// Refuse logins and data in clear.
+    #[arg(long, requires = "tls")]
+    tls_required: bool,
+    /// Take encrypted data connections that resume the control connection's TLS alone: nobody else gets data. Python's ftplib and rclone cannot.
+    #[arg(long, requires = "tls")]
+    tls_resumed: bool,
+    /// Take uploads whose TLS ends without close_notify for whole. They may have been cut off.
+    #[arg(long, requires = "tls")]
+    tls_unclean_end: bool,
+    /// The longest time in which a data connection moves nothing.
+    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(60), value_parser = Lapse::or_seconds)]
+    stall: Lapse,
+    /// The longest time in which a session of `verbena cp` moves nothing; large files are hashed meanwhile.
+    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(600), value_parser = Lapse::or_seconds)]
+    session_stall: Lapse,
+    /// The longest silence of a control connection.
+    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(300), value_parser = Lapse::or_seconds)]
+    idle: Lapse,
     /// How long transfers under way may go on after the signal to stop.
     #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(30), value_parser = Lapse::or_seconds)]
     drain: Lapse,
@@ -111,6 +143,12 @@ impl Command {
         match self {
             Command::Serve(serve) => serve.run(),
             Command::Passwd(passwd) => passwd.run(),
+            Command::Get(get) => get.run(),
+            Command::Put(put) => put.run(),
+            Command::Ls(ls) => ls.run(),
+            Command::Rm(rm) => rm.run(),
+            Command::Mv(mv) => mv.run(),
+            Command::Sha256(sha256) => sha256.run(),
         }
     }
 }
@@ -156,6 +194,12 @@ impl Serve {
             (false, true) => Some(Rights { write: true, ..Rights::READ }),
             (false, false) => Some(Rights::READ),
         };
+        let tls = self.tls.as_ref().map(|(certificate, key)| TlsOptions {
+            is_required: self.tls_required,
+            data: if self.tls_resumed { DataTls::Resumed } else { DataTls::Any },
+            takes_unclean_end: self.tls_unclean_end,
+            ..TlsOptions::new(certificate, key)
+        });
         ServeOptions {
             listen: self.listen,
             users: self.users.clone(),
@@ -167,6 +211,10 @@ impl Serve {
             most_sessions: self.connections,
             most_sessions_per_address: self.connections_per_address,
             drain_timeout: self.drain.0,
+            stall_timeout: self.stall.0,
+            session_stall_timeout: self.session_stall.0,
+            idle_timeout: self.idle.0,
+            tls,
             ..ServeOptions::new(&self.root)
         }
     }
@@ -223,6 +271,13 @@ fn line() -> Result<String> {
         .read_line(&mut line)
         .map_err(|source| Error::System { doing: "read the password", source })?;
     Ok(line.trim_end_matches(['\n', '\r']).to_owned())
+}
+
+fn certificate(given: &str) -> std::result::Result<(PathBuf, PathBuf), String> {
+    match given.split_once(',') {
+        Some((certificate, key)) if !certificate.is_empty() && !key.is_empty() => Ok((certificate.into(), key.into())),
+        _ => Err("not CERT,KEY, for example cert.pem,key.pem".into()),
+    }
 }
 
 fn ports(given: &str) -> std::result::Result<RangeInclusive<u16>, String> {

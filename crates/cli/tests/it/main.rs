@@ -15,6 +15,7 @@
 //! | `failures` | readers and writers while nodes fail |
 //! | `fs` | `verbena fs` and `verbena bank` |
 //! | `ftp` | `verbena ftp` and `verbena cp` |
+//! | `ftp_files` | `verbena ftp get` and its siblings, with foreign servers and TLS; clients that stop |
 //! | `fuzz_corpus` | whatever bytes a configuration has |
 //! | `grafana` | Grafana's dashboard against what a proxy publishes |
 //! | `house` | the rules of the house |
@@ -54,6 +55,7 @@ mod etcd;
 mod failures;
 mod fs;
 mod ftp;
+mod ftp_files;
 mod fuzz_corpus;
 mod grafana;
 mod house;

@@ -8,3 +8,4 @@ mod dialogue;
 mod hostile;
 mod sessions;
 mod sockets;
+mod tls;

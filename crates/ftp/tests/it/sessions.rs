@@ -18,6 +18,7 @@ fn copying(server: SocketAddr, path: &str, local: &Path, direction: Direction) -
             user: "anonymous".into(),
             password: "x@".into(),
             path: path.into(),
+            tls: None,
         },
         local: local.to_owned(),
         direction,

@@ -1,0 +1,65 @@
+//! Addresses of FTP servers, as users type them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use percent_encoding::percent_decode_str;
+use verbena_ftp::{ClientTls, Location};
+use verbena_terms::Lapse;
+
+/// How a server is reached.
+#[derive(Args, Debug)]
+pub struct Reach {
+    /// Encrypt the connections by AUTH TLS; without it ftp:// goes in clear, passwords too. ftps:// is encrypted from the start.
+    #[arg(long)]
+    tls: bool,
+    /// A PEM file with the authorities whose certificates count; the system's if it is not given.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// The longest silence of the server.
+    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(30), value_parser = Lapse::or_seconds)]
+    timeout: Lapse,
+}
+
+impl Reach {
+    /// The longest silence of the server.
+    pub fn timeout(&self) -> Duration {
+        self.timeout.0
+    }
+
+    /// What `text` names: `ftp://[USER[:PASSWORD]@]HOST[:PORT]/PATH`, or the same with `ftps`.
+    pub fn location(&self, text: &str) -> Result<Location, String> {
+        let wrong = |why: &str| format!("not ftp://USER:PASSWORD@HOST:PORT/PATH: {why}");
+        let url = url::Url::parse(text).map_err(|error| wrong(&error.to_string()))?;
+        let is_implicit = match url.scheme() {
+            "ftp" => false,
+            "ftps" => true,
+            _ => return Err(wrong("it begins with something else")),
+        };
+        if self.ca.is_some() && !self.tls && !is_implicit {
+            return Err("--ca is for encrypted connections: add --tls, or use ftps://".into());
+        }
+        let decoded = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| wrong("it names no host"))?;
+        let (user, password) = match url.username() {
+            "" => ("anonymous".to_owned(), "verbena@".to_owned()),
+            user => (decoded(user), url.password().map(decoded).unwrap_or_default()),
+        };
+        let path: Vec<u8> = percent_decode_str(url.path()).collect();
+        let tls = (self.tls || is_implicit).then(|| ClientTls { is_implicit, authorities: self.ca.clone() });
+        Ok(Location {
+            host: host.trim_matches(['[', ']']).to_owned(),
+            port: url.port().unwrap_or(if is_implicit { 990 } else { 21 }),
+            user,
+            password,
+            path: if path.is_empty() { b"/".to_vec() } else { path },
+            tls,
+        })
+    }
+}
+
+/// Whether an argument names a server.
+pub fn is_remote(text: &str) -> bool {
+    text.starts_with("ftp://") || text.starts_with("ftps://")
+}

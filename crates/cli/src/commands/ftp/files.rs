@@ -1,0 +1,302 @@
+//! `verbena ftp get`, `put`, `ls`, `rm`, `mv` and `sha256`: single files of any FTP server.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+use verbena_ftp::{CopyError, Date, Listed, ListedKind, Location, Moved, Remote, Root, VirtualPath};
+
+use super::address::Reach;
+use crate::error::{Error, Result};
+use crate::output::{Format, output, write_json};
+
+/// Fetch a file. Type the same line again after any end: it goes on where it was, if the file there is still the same.
+///
+/// The file arrives beside its place, and is renamed when it is whole.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  verbena ftp get ftp://host/data/a.bin
+  verbena ftp get --tls ftp://alice:secret@host/a.bin /tmp/b.bin")]
+pub struct Get {
+    /// The file there.
+    #[arg(value_name = "URL")]
+    url: String,
+    /// A file or a directory here; the directory where the command runs, if it is not given.
+    #[arg(value_name = "TO", default_value = ".")]
+    to: PathBuf,
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Send a file. What stands there already and is proven to be its beginning is not sent again.
+///
+/// A server that computes hashes proves it. For others, --resume takes the comparison of the last 64 KiB.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  verbena ftp put a.bin ftp://alice:secret@host/in/
+  verbena ftp put --resume a.bin ftp://alice:secret@host/in/b.bin")]
+pub struct Put {
+    /// The file here.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Where it goes; into a directory, if the path ends with a slash.
+    #[arg(value_name = "URL")]
+    url: String,
+    /// Go on behind what stands there if its last 64 KiB are equal, on a server that has no hashes.
+    #[arg(long)]
+    resume: bool,
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// List a directory.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  verbena ftp ls ftp://host/
+  verbena ftp ls --json ftps://host/data")]
+pub struct Ls {
+    /// The directory or file.
+    #[arg(value_name = "URL")]
+    url: String,
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Remove a file, or an empty directory.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  verbena ftp rm ftp://alice:secret@host/in/old.bin
+  verbena ftp rm --directory ftp://alice:secret@host/in")]
+pub struct Rm {
+    /// The file.
+    #[arg(value_name = "URL")]
+    url: String,
+    /// It is a directory.
+    #[arg(long)]
+    directory: bool,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+/// Rename a file or directory on its server.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  verbena ftp mv ftp://alice:secret@host/in/a.bin /in/b.bin")]
+pub struct Mv {
+    /// The file.
+    #[arg(value_name = "URL")]
+    url: String,
+    /// Its new path on the server.
+    #[arg(value_name = "PATH")]
+    to: String,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+/// Print the SHA-256 of a file. The server computes it, if it can; else the file is fetched.
+#[derive(Args, Debug)]
+#[command(after_long_help = "\
+Examples:
+  verbena ftp sha256 ftp://host/data/a.bin")]
+pub struct Sha256 {
+    /// The file.
+    #[arg(value_name = "URL")]
+    url: String,
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    format: Format,
+}
+
+#[derive(Serialize)]
+struct MovedFile {
+    bytes: u64,
+    /// Bytes that stood already.
+    kept: u64,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    name: String,
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    /// In UTC, `YYYYMMDDHHMMSS`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    modified: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Digest {
+    sha256: String,
+    by: &'static str,
+}
+
+/// An error of what was typed.
+pub fn refused(problem: impl Into<String>) -> Error {
+    Error::Refused { problem: problem.into(), exit_code: 2 }
+}
+
+/// The server's side, connected.
+fn connect(reach: &Reach, url: &str) -> Result<(Remote, Location)> {
+    let location = reach.location(url).map_err(refused)?;
+    Ok((Remote::connect(&location, reach.timeout())?, location))
+}
+
+/// Where a file goes on this side: below which directory, and by which name. A directory takes the name there.
+fn target(to: &Path, there: &[u8]) -> Result<(Root, VirtualPath)> {
+    use std::os::unix::ffi::OsStrExt;
+    let (directory, name) = match (to.is_dir(), to.file_name()) {
+        (false, Some(name)) => (to.parent().filter(|parent| !parent.as_os_str().is_empty()), name.as_bytes()),
+        _ => (Some(to), there.rsplit(|byte| *byte == b'/').next().unwrap_or_default()),
+    };
+    let directory = directory.unwrap_or(Path::new("."));
+    let local = |error| CopyError::Local { path: directory.to_owned(), error };
+    let name = match name {
+        b"" => None,
+        name => VirtualPath::root().descend(name),
+    };
+    let name = name.ok_or_else(|| refused("the address ends with no name of a file: say what it is to be called"))?;
+    Ok((Root::open(directory).map_err(local)?, name))
+}
+
+/// Fetches one file.
+pub fn get(remote: &mut Remote, there: &[u8], to: &Path, report: &mut dyn FnMut(u64) -> bool) -> Result<Moved> {
+    let (root, name) = target(to, there)?;
+    Ok(remote.get(there, &root, &name, report)?)
+}
+
+/// Sends one file.
+pub fn put(
+    remote: &mut Remote,
+    from: &Path,
+    there: &[u8],
+    takes_likely: bool,
+    report: &mut dyn FnMut(u64) -> bool,
+) -> Result<Moved> {
+    use std::os::unix::ffi::OsStrExt;
+    let here = |error| CopyError::Read { name: from.display().to_string(), error };
+    let mut file = File::open(from).map_err(here)?;
+    if !file.metadata().map_err(here)?.is_file() {
+        return Err(refused(format!("{} is no regular file", from.display())));
+    }
+    let mut there = there.to_vec();
+    if there.ends_with(b"/") {
+        there.extend_from_slice(from.file_name().map(OsStrExt::as_bytes).unwrap_or_default());
+    }
+    Ok(remote.put(&mut file, &there, takes_likely, report)?)
+}
+
+fn say(format: &Format, moved: Moved) -> Result<()> {
+    let Moved { size, kept } = moved;
+    let mut out = output();
+    match format.json {
+        true => write_json(&mut out, &MovedFile { bytes: size, kept }),
+        false => Ok(writeln!(out, "{size} bytes, {kept} of them stood already")?),
+    }
+}
+
+impl Get {
+    /// Fetches it.
+    pub fn run(self) -> Result<()> {
+        let (mut remote, location) = connect(&self.reach, &self.url)?;
+        let moved = get(&mut remote, &location.path, &self.to, &mut |_| true)?;
+        remote.quit();
+        say(&self.format, moved)
+    }
+}
+
+impl Put {
+    /// Sends it.
+    pub fn run(self) -> Result<()> {
+        let (mut remote, location) = connect(&self.reach, &self.url)?;
+        let moved = put(&mut remote, &self.file, &location.path, self.resume, &mut |_| true)?;
+        remote.quit();
+        say(&self.format, moved)
+    }
+}
+
+fn entry(listed: &Listed) -> Entry {
+    let kind = match listed.kind {
+        ListedKind::File => "file",
+        ListedKind::Directory => "directory",
+        ListedKind::Link => "link",
+        ListedKind::Other => "other",
+    };
+    // A name of a server must not move the cursor of a terminal.
+    let name: String = String::from_utf8_lossy(&listed.name)
+        .chars()
+        .map(|letter| if letter.is_control() { '?' } else { letter })
+        .collect();
+    Entry { name, kind, size: listed.size, modified: listed.modified.map(|seconds| Date::of(seconds).compact()) }
+}
+
+impl Ls {
+    /// Lists it.
+    pub fn run(self) -> Result<()> {
+        let (mut remote, location) = connect(&self.reach, &self.url)?;
+        let mut entries: Vec<Entry> = remote.list(&location.path)?.iter().map(entry).collect();
+        remote.quit();
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        let mut out = output();
+        if self.format.json {
+            return write_json(&mut out, &entries);
+        }
+        for Entry { name, kind, size, modified } in entries {
+            let size = size.map_or_else(|| "-".to_owned(), |size| size.to_string());
+            let slash = if kind == "directory" { "/" } else { "" };
+            writeln!(out, "{size:>15}  {:14}  {name}{slash}", modified.unwrap_or_else(|| "-".to_owned()))?;
+        }
+        Ok(())
+    }
+}
+
+impl Rm {
+    /// Removes it.
+    pub fn run(self) -> Result<()> {
+        let (mut remote, location) = connect(&self.reach, &self.url)?;
+        match self.directory {
+            true => remote.remove_directory(&location.path)?,
+            false => remote.remove(&location.path)?,
+        }
+        remote.quit();
+        Ok(())
+    }
+}
+
+impl Mv {
+    /// Renames it.
+    pub fn run(self) -> Result<()> {
+        let (mut remote, location) = connect(&self.reach, &self.url)?;
+        remote.rename(&location.path, self.to.as_bytes())?;
+        remote.quit();
+        Ok(())
+    }
+}
+
+impl Sha256 {
+    /// Prints it.
+    pub fn run(self) -> Result<()> {
+        let (mut remote, location) = connect(&self.reach, &self.url)?;
+        let (sha256, is_there) = remote.sha256(&location.path)?;
+        remote.quit();
+        let mut out = output();
+        if self.format.json {
+            return write_json(&mut out, &Digest { sha256, by: if is_there { "server" } else { "download" } });
+        }
+        Ok(writeln!(out, "{sha256}  {}", String::from_utf8_lossy(&location.path))?)
+    }
+}

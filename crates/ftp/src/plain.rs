@@ -1,0 +1,334 @@
+//! Trees to and from a server that does not speak TPRT: both sides are listed and compared, then several connections copy
+//! what differs.
+//!
+//! A file stands if size and time of modification are equal on both sides; copies set the time. Links and devices are
+//! neither copied nor deleted, and nothing is deleted if a part of the source could not be listed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use verbena_transfer::{FileError, Kind, Root, VirtualPath, matches};
+
+use crate::client::{CopyError, Direction, Location};
+use crate::listed::ListedKind;
+use crate::remote::Remote;
+
+/// The deepest tree that is walked: a server may list itself below itself.
+const DEEPEST: usize = 128;
+
+/// What is copied, and what else happens.
+#[derive(Clone, Debug)]
+pub struct PlainOptions {
+    /// The server's side: a directory.
+    pub remote: Location,
+    /// This side: a directory that exists.
+    pub local: PathBuf,
+    /// Which way.
+    pub direction: Direction,
+    /// Connections that carry files at once.
+    pub connections: u16,
+    /// The longest silence of the server.
+    pub timeout: Duration,
+    /// Leave files alone that are newer where they go than where they are.
+    pub is_update: bool,
+    /// Names that are left out, with all below them: `*` and `?` stand for others.
+    pub exclude: Vec<Vec<u8>>,
+    /// Remove what the source does not have.
+    pub deletes: bool,
+    /// Change nothing, and say what would be done.
+    pub is_dry: bool,
+}
+
+/// One change of the target. Paths are relative to the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A directory is made.
+    Make(Vec<u8>),
+    /// A file is copied.
+    Copy(Vec<u8>),
+    /// A file is removed.
+    Remove(Vec<u8>),
+    /// A directory is removed, which is empty by then.
+    RemoveDirectory(Vec<u8>),
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct PlainSummary {
+    /// Files and directories that stand.
+    pub entries: u64,
+    /// Bytes that were sent.
+    pub bytes: u64,
+    /// The changes, in their order: made, or to be made by a run that is not dry.
+    pub changes: Vec<Change>,
+    /// What does not stand, and why.
+    pub failures: Vec<(Vec<u8>, String)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    is_directory: bool,
+    size: Option<u64>,
+    modified: Option<i64>,
+}
+
+/// A tree by its relative paths: a directory stands before what is below it.
+type Tree = BTreeMap<Vec<u8>, Entry>;
+
+/// What is found on one side.
+#[derive(Default)]
+struct Found {
+    tree: Tree,
+    /// Links and devices: not copied, and not missing either.
+    others: BTreeSet<Vec<u8>>,
+    failures: Vec<(Vec<u8>, String)>,
+}
+
+fn joined(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
+}
+
+fn is_left_out(options: &PlainOptions, name: &[u8]) -> bool {
+    options.exclude.iter().any(|pattern| matches(pattern, name))
+}
+
+/// The tree of the server. Names that could lead elsewhere are failures, and nothing below them is asked for.
+fn tree_there(options: &PlainOptions, remote: &mut Remote) -> Result<Found, CopyError> {
+    let mut found = Found::default();
+    let mut open = vec![(Vec::new(), 0)];
+    while let Some((directory, depth)) = open.pop() {
+        let listed = match remote.list(&path_there(options, &directory)) {
+            // The target's root may not be there yet.
+            Err(CopyError::Refused { .. }) if directory.is_empty() && options.direction == Direction::Put => Vec::new(),
+            other => other?,
+        };
+        for one in listed.into_iter().filter(|one| !is_left_out(options, &one.name)) {
+            let path = joined(&directory, &one.name);
+            let is_one = !one.name.contains(&b'/') && VirtualPath::root().descend(&one.name).is_some();
+            let is_directory = one.kind == ListedKind::Directory;
+            match one.kind {
+                _ if !is_one => found.failures.push((path, "the server's name for it is no name of a file".into())),
+                ListedKind::Directory if depth >= DEEPEST => {
+                    found.failures.push((path, "the tree is too deep".into()));
+                }
+                ListedKind::Link | ListedKind::Other => drop(found.others.insert(path)),
+                ListedKind::File | ListedKind::Directory => {
+                    if is_directory {
+                        open.push((path.clone(), depth + 1));
+                    }
+                    found.tree.insert(path, Entry { is_directory, size: one.size, modified: one.modified });
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn tree_here(options: &PlainOptions, root: &Root) -> Result<Found, (Vec<u8>, FileError)> {
+    let mut found = Found::default();
+    let mut open = vec![Vec::new()];
+    while let Some(directory) = open.pop() {
+        let at = |error| (directory.clone(), error);
+        let path = VirtualPath::root().descend(&directory).ok_or_else(|| at(FileError::BadName))?;
+        for entry in root.entries(&path).map_err(at)? {
+            let (name, facts) = entry.map_err(at)?;
+            let is_part = name.starts_with(b".ftp-part.");
+            if is_part || is_left_out(options, &name) {
+                continue;
+            }
+            let (path, is_directory) = (joined(&directory, &name), facts.kind == Kind::Directory);
+            if !matches!(facts.kind, Kind::File | Kind::Directory) {
+                found.others.insert(path);
+                continue;
+            }
+            if is_directory {
+                open.push(path.clone());
+            }
+            let size = (!is_directory).then_some(facts.size);
+            found.tree.insert(path, Entry { is_directory, size, modified: Some(facts.modified) });
+        }
+    }
+    Ok(found)
+}
+
+fn path_there(options: &PlainOptions, relative: &[u8]) -> Vec<u8> {
+    let base = options.remote.path.strip_suffix(b"/").unwrap_or(&options.remote.path);
+    match relative {
+        b"" if base.is_empty() => b"/".to_vec(),
+        b"" => base.to_vec(),
+        relative => [base, b"/", relative].concat(),
+    }
+}
+
+/// What has to change so that the target has what the source has.
+fn changes(options: &PlainOptions, from: &Found, target: &Tree) -> Vec<Change> {
+    let (mut changes, source) = (Vec::new(), &from.tree);
+    let deletes = options.deletes && from.failures.is_empty();
+    for (path, entry) in target.iter().rev() {
+        // A file in the place of a directory, or the other way round, is in the way.
+        let is_other = source.get(path).is_some_and(|wanted| wanted.is_directory != entry.is_directory);
+        if deletes && (is_other || !source.contains_key(path)) && !from.others.contains(path) {
+            changes.push(match entry.is_directory {
+                true => Change::RemoveDirectory(path.clone()),
+                false => Change::Remove(path.clone()),
+            });
+        }
+    }
+    for (path, entry) in source {
+        let stands = target.get(path).filter(|stands| stands.is_directory == entry.is_directory);
+        let is_right = match stands {
+            None => false,
+            Some(_) if entry.is_directory => true,
+            Some(stands) => {
+                let is_newer = stands.modified.zip(entry.modified).is_some_and(|(stands, from)| stands > from);
+                let is_same = entry.size.is_some() && stands.size == entry.size;
+                let is_as_old = entry.modified.is_some() && stands.modified == entry.modified;
+                (options.is_update && is_newer) || (is_same && is_as_old)
+            }
+        };
+        if !is_right {
+            changes.push(if entry.is_directory { Change::Make(path.clone()) } else { Change::Copy(path.clone()) });
+        }
+    }
+    changes
+}
+
+/// What the connections share.
+struct Shared<'a> {
+    options: &'a PlainOptions,
+    root: &'a Root,
+    work: Mutex<Vec<Vec<u8>>>,
+    came: Mutex<PlainSummary>,
+}
+
+impl Shared<'_> {
+    fn came(&self) -> MutexGuard<'_, PlainSummary> {
+        self.came.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Copies files until none is left. A connection that broke is made anew for the next file.
+    fn run(&self, mut remote: Option<Remote>) {
+        loop {
+            let next = self.work.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let Some(path) = next else { break };
+            let connected = match remote.take() {
+                Some(remote) => Ok(remote),
+                None => Remote::connect(&self.options.remote, self.options.timeout),
+            };
+            let copied = connected.and_then(|mut connection| {
+                let copied = self.copy(&mut connection, &path);
+                // After a refusal the connection stands; after anything else it may wait for a reply.
+                if matches!(copied, Ok(_) | Err(CopyError::Refused { .. } | CopyError::Changed(_))) {
+                    remote = Some(connection);
+                }
+                copied
+            });
+            let mut came = self.came();
+            match copied {
+                Ok(bytes) => (came.entries, came.bytes) = (came.entries + 1, came.bytes + bytes),
+                Err(error) => came.failures.push((path, error.to_string())),
+            }
+        }
+        if let Some(remote) = remote {
+            remote.quit();
+        }
+    }
+
+    /// Copies one file, and gives it the time of its source: the bytes that were sent.
+    fn copy(&self, remote: &mut Remote, path: &[u8]) -> Result<u64, CopyError> {
+        let local = |error| CopyError::Local { path: String::from_utf8_lossy(path).into_owned().into(), error };
+        let here = VirtualPath::root().descend(path).ok_or_else(|| local(FileError::BadName))?;
+        let there = path_there(self.options, path);
+        let moved = match self.options.direction {
+            Direction::Get => remote.get(&there, self.root, &here, &mut |_| true)?,
+            Direction::Put => {
+                let (mut file, facts) = self.root.read(&here).map_err(local)?;
+                let moved = remote.put(&mut file, &there, false, &mut |_| true)?;
+                remote.set_modified(&there, facts.modified)?;
+                moved
+            }
+        };
+        Ok(moved.size - moved.kept)
+    }
+}
+
+/// Copies a tree over several connections.
+///
+/// # Errors
+/// A side cannot be listed. Files that could not be copied are no error: [`PlainSummary::failures`] names them.
+pub fn copy_plain(options: &PlainOptions) -> Result<PlainSummary, CopyError> {
+    let local = |error| CopyError::Local { path: options.local.clone(), error };
+    let root = Arc::new(Root::open(&options.local).map_err(local)?);
+    let mut remote = Remote::connect(&options.remote, options.timeout)?;
+    let there = tree_there(options, &mut remote)?;
+    let here = tree_here(options, &root).map_err(|(path, error)| CopyError::Local {
+        path: options.local.join(String::from_utf8_lossy(&path).as_ref()),
+        error,
+    })?;
+    let (source, target) = match options.direction {
+        Direction::Get => (there, here),
+        Direction::Put => (here, there),
+    };
+    let changes = changes(options, &source, &target.tree);
+    let missing = changes.iter().filter(|change| matches!(change, Change::Make(_) | Change::Copy(_))).count();
+    let entries = (source.tree.len() - missing) as u64;
+    let mut failures = source.failures;
+    failures.extend(target.failures);
+    let mut summary = PlainSummary { entries, changes, failures, ..PlainSummary::default() };
+    if options.is_dry {
+        remote.quit();
+        return Ok(summary);
+    }
+    if options.direction == Direction::Put {
+        // It may be there.
+        let _ = remote.make_directory(&path_there(options, b""));
+    }
+    let mut work = Vec::new();
+    for change in summary.changes.clone() {
+        let changed = match (&change, options.direction) {
+            (Change::Copy(path), _) => {
+                work.push(path.clone());
+                continue;
+            }
+            (Change::Make(path), Direction::Put) => remote.make_directory(&path_there(options, path)),
+            (Change::Remove(path), Direction::Put) => remote.remove(&path_there(options, path)),
+            (Change::RemoveDirectory(path), Direction::Put) => remote.remove_directory(&path_there(options, path)),
+            (change, Direction::Get) => change_here(&root, change),
+        };
+        match (changed, change) {
+            (Ok(()), Change::Make(_)) => summary.entries += 1,
+            (Ok(()), _) => {}
+            (
+                Err(error),
+                Change::Make(path) | Change::Remove(path) | Change::RemoveDirectory(path) | Change::Copy(path),
+            ) => {
+                summary.failures.push((path, error.to_string()));
+            }
+        }
+    }
+    work.reverse();
+    let count = usize::from(options.connections).clamp(1, 16).min(work.len().max(1));
+    let shared = Shared { options, root: &root, work: Mutex::new(work), came: Mutex::new(summary) };
+    std::thread::scope(|scope| {
+        for _ in 1..count {
+            scope.spawn(|| shared.run(None));
+        }
+        shared.run(Some(remote));
+    });
+    Ok(shared.came.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn change_here(root: &Root, change: &Change) -> Result<(), CopyError> {
+    let (Change::Make(path) | Change::Remove(path) | Change::RemoveDirectory(path) | Change::Copy(path)) = change;
+    let local = |error| CopyError::Local { path: String::from_utf8_lossy(path).into_owned().into(), error };
+    let target = VirtualPath::root().descend(path).ok_or_else(|| local(FileError::BadName))?;
+    let changed = match change {
+        Change::Make(_) => root.make_directory(&target),
+        Change::Remove(_) => root.remove(&target),
+        Change::RemoveDirectory(_) => root.remove_directory(&target),
+        Change::Copy(_) => Ok(()),
+    };
+    changed.map_err(local)
+}
