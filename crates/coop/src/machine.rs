@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbena_cluster::{Lease, View, home_of};
+use verbena_cluster::{Lease, View, pool_home_of};
 use verbena_memcache::semantics::Answer;
 use verbena_memcache::{Limits, Mode, Operation};
 use verbena_terms::{Incarnation, Time, ViewNumber};
@@ -114,6 +114,8 @@ pub struct Coop<M> {
     scheme: Box<dyn Scheme + Send>,
     settings: Settings,
     works: BTreeMap<u64, Work>,
+    /// Requests that were sent to homes.
+    asks: u64,
     geometries: BTreeMap<Incarnation, Geometry>,
     remembered: BTreeMap<u64, Place>,
     /// Versions that left this node's memory a little while ago: a copy at the same place would make a read look whole that began before the
@@ -130,6 +132,17 @@ impl<M: Memory> Coop<M> {
     /// A node that is in no view.
     pub fn new(me: Incarnation, memory: M, scheme: Box<dyn Scheme + Send>, settings: Settings) -> Coop<M> {
         let table = Table::new(settings.buckets.0, settings.buckets.1);
+        Coop::over(me, memory, table, scheme, settings)
+    }
+
+    /// The same, with this empty table.
+    pub fn over(
+        me: Incarnation,
+        memory: M,
+        table: Table,
+        scheme: Box<dyn Scheme + Send>,
+        settings: Settings,
+    ) -> Coop<M> {
         Coop {
             me,
             view: None,
@@ -139,6 +152,7 @@ impl<M: Memory> Coop<M> {
             scheme,
             settings,
             works: BTreeMap::new(),
+            asks: 0,
             geometries: BTreeMap::new(),
             remembered: BTreeMap::new(),
             dropped: BTreeMap::new(),
@@ -218,7 +232,7 @@ impl<M: Memory> Coop<M> {
         let Some(view) = self.view.clone() else {
             return out.push(Action::Answer { id, reply: Reply::Failed(Failure::HomeAway) });
         };
-        let homes: Vec<Incarnation> = view.homes().map(|home| home.incarnation).collect();
+        let homes: Vec<Incarnation> = view.pool_homes().map(|home| home.incarnation).collect();
         // A flush that spans two views may miss a key that moved between them.
         let missing = match work.stage {
             Stage::Flushing { homes: missing } if !self.settings.rules.flushes_in_one_view && missing > 0 => missing,
@@ -250,7 +264,7 @@ impl<M: Memory> Coop<M> {
     }
 
     fn look(&mut self, id: u64, mut work: Work, out: &mut Vec<Action>) {
-        let home = self.view.as_ref().and_then(|view| home_of(work.hash, view));
+        let home = self.view.as_ref().and_then(|view| pool_home_of(work.hash, view));
         let Some(home) = home else {
             return out.push(Action::Answer { id, reply: Reply::Failed(Failure::HomeAway) });
         };
@@ -284,7 +298,7 @@ impl<M: Memory> Coop<M> {
                 if rules.reads_open_word && look.open() != u64::from(work.view.0) {
                     return self.give_up(id, work, out);
                 }
-                if let Some(home) = self.view.as_ref().and_then(|view| home_of(work.hash, view)) {
+                if let Some(home) = self.view.as_ref().and_then(|view| pool_home_of(work.hash, view)) {
                     self.geometries.insert(home, look.geometry());
                 }
                 looking.looked(&work.key, work.hash, look, &rules)
@@ -297,7 +311,7 @@ impl<M: Memory> Coop<M> {
         match next {
             Next::Wait => {}
             Next::Look(geometry) => {
-                if let Some(home) = self.view.as_ref().and_then(|view| home_of(work.hash, view)) {
+                if let Some(home) = self.view.as_ref().and_then(|view| pool_home_of(work.hash, view)) {
                     out.push(Action::ReadTable { id, home, hash: work.hash, geometry });
                 }
             }
@@ -326,7 +340,7 @@ impl<M: Memory> Coop<M> {
 
     fn to_home(&self, hash: u64, frame: Frame, out: &mut Vec<Action>) {
         if let Some(view) = &self.view
-            && let Some(to) = home_of(hash, view)
+            && let Some(to) = pool_home_of(hash, view)
         {
             out.push(Action::Send { to, view: view.number(), frame });
         }
@@ -346,14 +360,19 @@ impl<M: Memory> Coop<M> {
         let is_home = self.home.table.open_view() == u64::from(number.0)
             && (self.lease.valid_at(clocks.now) == Some(number) || !self.settings.rules.checks_lease_of_change);
         match frame {
+            Frame::Ask(ask) if !self.home.is_new(from, ask.serial) => {}
             Frame::Ask(ask) => {
                 let (verdict, replaced) = if is_home { self.home.decide(&ask) } else { (Verdict::Refused, None) };
-                out.push(Action::Send { to: from, view, frame: Frame::Verdict { id: ask.id, verdict } });
+                out.push(Action::Send {
+                    to: from,
+                    view,
+                    frame: Frame::Verdict { id: ask.id, serial: ask.serial, verdict },
+                });
                 if let Some((version, place)) = replaced {
                     self.drop_at(place, version, out);
                 }
             }
-            Frame::Verdict { id, verdict } => self.verdict(id, verdict, clocks, out),
+            Frame::Verdict { id, serial, verdict } => self.verdict(id, serial, verdict, clocks, out),
             Frame::Relocate { hash, version, place } if is_home => {
                 match self.home.relocate(hash, version, place) {
                     Some(old) if old != place => self.drop_at(old, version, out),

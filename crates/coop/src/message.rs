@@ -13,6 +13,8 @@ pub enum Frame {
     Verdict {
         /// Of the request.
         id: u64,
+        /// Its number among those that its asker sent.
+        serial: u64,
         /// What it decided.
         verdict: Verdict,
     },
@@ -62,6 +64,8 @@ pub enum Frame {
 pub struct Ask {
     /// The asker's number of it.
     pub id: u64,
+    /// Larger at each request that the asker sends: one is decided once.
+    pub serial: u64,
     /// Of the key.
     pub hash: u64,
     /// On which condition.

@@ -92,6 +92,8 @@ pub(crate) struct Looking {
 /// A request at the home.
 #[derive(Clone, Debug)]
 pub(crate) struct Deciding {
+    /// Of the request: an answer to another one is late.
+    pub serial: u64,
     /// Where the new object fills.
     pub unit: Option<u32>,
     /// What is answered if it is done.

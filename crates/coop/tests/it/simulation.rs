@@ -257,13 +257,14 @@ type Switch = (&'static str, fn(&mut Rules), u64);
 
 /// The word by which readers see whether a home answers in their view (K7) is not among them: it keeps nothing that the other rules of K7 and K5 do not
 /// keep here. That no copy comes back at once (K3) has a test of its own, because one seed in thousands finds it. Nor are K8 and K11, of which a breach forgets and does no more.
-const SWITCHES: [Switch; 15] = [
+const SWITCHES: [Switch; 16] = [
     ("K2: an object counts by its version", |rules| rules.compares_version = false, 0),
     ("K3: head first, head last", |rules| rules.reads_head_twice = false, 3),
     ("K4: the home is asked for absence", |rules| rules.asks_home_for_absence = false, 162),
     ("K5: the lease is looked at with the read in hand", |rules| rules.checks_lease_of_read = false, 5),
     ("K6: the lease is looked at before a change counts", |rules| rules.checks_lease_of_change = false, 86),
     ("K6: a set is sent once", |rules| rules.sends_once = false, 17),
+    ("K6: a request is decided once", |rules| rules.decides_once = false, 0),
     ("K6: a set that failed deletes", |rules| rules.deletes_what_failed = false, 1),
     ("K6: a change rests on the version that was read", |rules| rules.compares_expected = false, 0),
     ("K7: entries that are given up are dropped", |rules| rules.drops_given_up = false, 78),
