@@ -23,7 +23,7 @@ use verbena_terms::{Format, Incarnation, Rank, ViewNumber};
 use crate::{ClusterError, LeaseTerms, MAX_DEPARTED, MAX_MEMBERS, Member, View};
 
 /// Marks a message.
-pub const MESSAGE_FORMAT: Format = Format::new(*b"VCLU", 11);
+pub const MESSAGE_FORMAT: Format = Format::new(*b"VCLU", 12);
 /// The longest message: a view with every name, address and departed it may have.
 pub const MAX_MESSAGE_BYTES: usize = 256 * 1024;
 
@@ -268,7 +268,7 @@ mod tests {
         bytes[4] = 1;
         assert_eq!(
             Message::decode(&bytes).unwrap_err().to_string(),
-            "cluster message: block \"VCLU\" has version 1, this program speaks version 11"
+            "cluster message: block \"VCLU\" has version 1, this program speaks version 12"
         );
         let pretender = message(Body::Join {
             member: member(2, 6),

@@ -7,7 +7,7 @@
 //!
 //! A node that enters a view answers `unknown` for what its homes may have decided, and `failed` for what they did not hear of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +29,7 @@ use crate::version::Version;
 use crate::work::{Command, Failure, Looking, Reply, Stage, Work};
 
 mod decide;
+mod room;
 
 /// Both clocks of a node.
 #[derive(Clone, Copy, Debug)]
@@ -124,6 +125,7 @@ pub struct Coop<M> {
     now: Time,
     /// Reads of other nodes' memory that their holders have not been told of: a sample.
     hits: Vec<(Place, Version)>,
+    room: room::Elsewhere,
     /// Hand-overs of views that are still to be acknowledged here.
     early: Vec<(ViewNumber, Vec<(u64, Entry)>)>,
 }
@@ -158,6 +160,7 @@ impl<M: Memory> Coop<M> {
             dropped: BTreeMap::new(),
             now: Time::ZERO,
             hits: vec![],
+            room: room::Elsewhere::default(),
             early: vec![],
         }
     }
@@ -198,6 +201,7 @@ impl<M: Memory> Coop<M> {
         }
         self.view = Some(view.clone());
         self.geometries.clear();
+        self.room.enter(view);
         for (of, entries) in std::mem::take(&mut self.early) {
             match of.cmp(&number) {
                 std::cmp::Ordering::Less => {}
@@ -222,7 +226,7 @@ impl<M: Memory> Coop<M> {
         };
         let is_flush = key.is_empty();
         let hash = hash_of(&key);
-        let stage = Stage::Flushing { homes: 0 };
+        let stage = Stage::Flushing { homes: BTreeSet::new() };
         let deadline = clocks.now + self.settings.patience;
         let work = Work { key, hash, operation, value, view: self.number(), deadline, attempts: 0, stage };
         if is_flush { self.flush_again(id, work, out) } else { self.begin(id, work, clocks, out) }
@@ -232,11 +236,14 @@ impl<M: Memory> Coop<M> {
         let Some(view) = self.view.clone() else {
             return out.push(Action::Answer { id, reply: Reply::Failed(Failure::HomeAway) });
         };
-        let homes: Vec<Incarnation> = view.pool_homes().map(|home| home.incarnation).collect();
+        let homes: BTreeSet<Incarnation> = view.pool_homes().map(|home| home.incarnation).collect();
         // A flush that spans two views may miss a key that moved between them.
         let missing = match work.stage {
-            Stage::Flushing { homes: missing } if !self.settings.rules.flushes_in_one_view && missing > 0 => missing,
-            _ => homes.len() as u32,
+            Stage::Flushing { homes: missing } if !self.settings.rules.flushes_in_one_view && !missing.is_empty() => {
+                // All are told again, and as many answers as were missing will do.
+                homes.iter().copied().take(missing.len()).collect()
+            }
+            _ => homes.clone(),
         };
         (work.view, work.stage) = (view.number(), Stage::Flushing { homes: missing });
         self.works.insert(id, work);
@@ -287,6 +294,11 @@ impl<M: Memory> Coop<M> {
     pub fn completed(&mut self, id: u64, completion: Completion, clocks: Clocks, out: &mut Vec<Action>) {
         let rules = self.settings.rules;
         let number = self.number();
+        if let Completion::Object(_, read) = &completion
+            && room::is_of_offer(id)
+        {
+            return self.taken_in(id, read, out);
+        }
         let Some(mut work) = self.works.remove(&id) else { return };
         let Stage::Looking(looking) = &mut work.stage else {
             self.works.insert(id, work);
@@ -390,11 +402,13 @@ impl<M: Memory> Coop<M> {
             Frame::Hits(hits) => {
                 hits.into_iter().for_each(|(unit, version, times)| self.holder.hit(unit, version, times))
             }
+            Frame::Free(units) => self.room.told_free(from, units),
+            Frame::Offer(offered) => self.offered(from, offered, out),
             Frame::Flush { id } if is_home => {
                 self.home.flush();
                 out.push(Action::Send { to: from, view, frame: Frame::Flushed { id } });
             }
-            Frame::Flushed { id } => self.flushed(id, clocks, out),
+            Frame::Flushed { id } => self.flushed(id, from, clocks, out),
             Frame::HandOver(entries) => self.home.take_over(entries),
             Frame::Relocate { .. } | Frame::Gone { .. } | Frame::Flush { .. } => {}
         }
@@ -407,12 +421,12 @@ impl<M: Memory> Coop<M> {
         }
     }
 
-    fn flushed(&mut self, id: u64, clocks: Clocks, out: &mut Vec<Action>) {
+    fn flushed(&mut self, id: u64, from: Incarnation, clocks: Clocks, out: &mut Vec<Action>) {
         let is_valid = self.lease.valid_at(clocks.now) == Some(self.number());
         let Some(work) = self.works.get_mut(&id) else { return };
         let Stage::Flushing { homes } = &mut work.stage else { return };
-        *homes = homes.saturating_sub(1);
-        if *homes == 0 {
+        // A message may come twice, and says nothing of another home.
+        if homes.remove(&from) && homes.is_empty() {
             self.works.remove(&id);
             let reply = if is_valid { Reply::Flushed } else { Reply::Unknown };
             out.push(Action::Answer { id, reply });
@@ -451,6 +465,7 @@ impl<M: Memory> Coop<M> {
             }
         }
         self.tell_hits(out);
+        self.make_room(out);
         let patience = self.settings.patience;
         self.dropped.retain(|_, at| clocks.now.since(*at) <= patience);
         let mut evicted = vec![];

@@ -14,6 +14,8 @@
 //! The table grows while in use, bucket by bucket (linear hashing, Litwin 1980): the geometry word says how far. Memory for its largest size is
 //! reserved at the start. A reader that went by an older geometry sees the new one in the same batch and reads again.
 
+use serde::{Deserialize, Serialize};
+
 use crate::place::{Place, tag_of};
 use crate::version::Version;
 
@@ -34,7 +36,7 @@ const SPLITS: usize = 8;
 const MAX_EXTRA_SPLITS: usize = 256;
 
 /// An entry: the valid version of a key and where a copy of it lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Which value is valid.
     pub version: Version,

@@ -1,8 +1,10 @@
 //! What programs ask of their node, and how far it is.
 
+use std::collections::BTreeSet;
+
 use verbena_memcache::Operation;
 use verbena_memcache::semantics::Answer;
-use verbena_terms::{Time, ViewNumber};
+use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use crate::object::{Object, ReadBack};
 use crate::place::Place;
@@ -70,7 +72,7 @@ pub(crate) enum Stage {
     Deciding(Deciding),
     /// Of a flush: homes that have not answered.
     Flushing {
-        homes: u32,
+        homes: BTreeSet<Incarnation>,
     },
 }
 

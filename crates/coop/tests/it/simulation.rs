@@ -29,6 +29,7 @@ struct Total {
     pauses: u32,
     expelled: u32,
     hits_told: u32,
+    offered: u32,
 }
 
 struct Pending {
@@ -212,6 +213,7 @@ fn run(seed: u64, rules: Rules, total: &mut Total) -> Result<(), String> {
     total.pauses += tally.pauses;
     total.expelled += tally.expelled;
     total.hits_told += tally.hits_told;
+    total.offered += tally.offered;
     for (key, records) in run.records.iter_mut().enumerate() {
         records.sort_by_key(|record| record.asked);
         // What tells nothing and does nothing.
@@ -250,6 +252,7 @@ fn every_key_is_a_register_that_may_forget() {
     println!("{seeds} seeds: {total:?}");
     assert!(total.hits * 10 > total.answers && total.crashes > 0 && total.expelled > 0, "{total:?}");
     assert!(total.hits_told > 0, "holders learn what others read");
+    assert!(total.offered > 0, "who is full has objects taken in elsewhere");
 }
 
 /// A rule, how it is switched off, and the first seed that finds it.

@@ -84,6 +84,7 @@ pub struct Tally {
     pub pauses: u32,
     pub expelled: u32,
     pub hits_told: u32,
+    pub offered: u32,
 }
 
 pub struct World {
@@ -230,6 +231,7 @@ impl World {
             match action {
                 Action::Send { to, view, frame } => {
                     self.tally.hits_told += u32::from(matches!(frame, Frame::Hits(_)));
+                    self.tally.offered += u32::from(matches!(frame, Frame::Offer(_)));
                     let is_lost = self.loses && self.random.is_one_of(60);
                     let comes_twice = self.loses && self.random.is_one_of(60);
                     if comes_twice {
