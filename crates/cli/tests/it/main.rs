@@ -29,7 +29,6 @@
 //! | `other_caches` | two caches before one application |
 //! | `overview` | one page that shows all nodes |
 //! | `plain` | proxies and nodes that nobody configured |
-//! | `pool` | `verbena pool`: two pools that are one cache |
 //! | `purge` | `verbena purge` |
 //! | `recipes` | the configurations that the documents show |
 //! | `restart` | a proxy that ends and starts again |
@@ -69,7 +68,6 @@ mod operating;
 mod other_caches;
 mod overview;
 mod plain;
-mod pool;
 mod purge;
 mod recipes;
 mod restart;
