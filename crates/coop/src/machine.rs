@@ -236,16 +236,18 @@ impl<M: Memory> Coop<M> {
         let Some(view) = self.view.clone() else {
             return out.push(Action::Answer { id, reply: Reply::Failed(Failure::HomeAway) });
         };
-        let homes: BTreeSet<Incarnation> = view.pool_homes().map(|home| home.incarnation).collect();
-        // A flush that spans two views may miss a key that moved between them.
-        let missing = match work.stage {
-            Stage::Flushing { homes: missing } if !self.settings.rules.flushes_in_one_view && !missing.is_empty() => {
-                // All are told again, and as many answers as were missing will do.
-                homes.iter().copied().take(missing.len()).collect()
+        let mut homes: BTreeSet<Incarnation> = view.pool_homes().map(|home| home.incarnation).collect();
+        // A flush that spans two views misses a key that went to a home which had answered, or came later.
+        if let Stage::Flushing { homes: missing } = &work.stage
+            && !self.settings.rules.flushes_in_one_view
+            && !missing.is_empty()
+        {
+            homes.retain(|home| missing.contains(home));
+            if homes.is_empty() {
+                return out.push(Action::Answer { id, reply: Reply::Flushed });
             }
-            _ => homes.clone(),
-        };
-        (work.view, work.stage) = (view.number(), Stage::Flushing { homes: missing });
+        }
+        (work.view, work.stage) = (view.number(), Stage::Flushing { homes: homes.clone() });
         self.works.insert(id, work);
         for to in homes {
             out.push(Action::Send { to, view: view.number(), frame: Frame::Flush { id } });

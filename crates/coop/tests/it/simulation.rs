@@ -274,7 +274,7 @@ const SWITCHES: [Switch; 16] = [
     ("K7: a home opens when its view is in effect", |rules| rules.opens_in_effect = false, 277),
     ("K7: no hand-over is taken late", |rules| rules.refuses_late_hand_over = false, 332),
     ("K10: entries below the floor are not handed over", |rules| rules.keeps_floor_in_hand_over = false, 215),
-    ("K10: a flush counts in one view", |rules| rules.flushes_in_one_view = false, 2091),
+    ("K10: a flush counts in one view", |rules| rules.flushes_in_one_view = false, 8006),
     ("K12: a stub that is gone is gone", |rules| rules.stub_ends = false, 0),
     ("K13: what expired is not read", |rules| rules.compares_expiry = false, 27),
 ];
