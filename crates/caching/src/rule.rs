@@ -87,7 +87,11 @@ impl QueryRule {
 impl Rule {
     /// Whether it says a prefix and nothing else.
     pub fn is_bare(&self) -> bool {
-        self.cookies.is_empty() && self.query.is_empty() && self.writes.is_none() && self.mode.is_none() && self.upgrade.is_none()
+        self.cookies.is_empty()
+            && self.query.is_empty()
+            && self.writes.is_none()
+            && self.mode.is_none()
+            && self.upgrade.is_none()
     }
 
     /// What holds under its prefix, where `inherited` holds around it.
@@ -120,7 +124,14 @@ impl Rule {
         };
         let (writes, mode) = (self.writes.unwrap_or(inherited.writes), self.mode.unwrap_or(inherited.mode));
         let upgrade = self.upgrade.unwrap_or(inherited.upgrade);
-        Route { prefix: self.prefix.clone(), cookies: Cookies { ignore, only, key, publish }, query, writes, mode, upgrade }
+        Route {
+            prefix: self.prefix.clone(),
+            cookies: Cookies { ignore, only, key, publish },
+            query,
+            writes,
+            mode,
+            upgrade,
+        }
     }
 }
 

@@ -12,8 +12,8 @@ use verbena_wan::GUARD_ARGUMENT;
 use crate::commands::man;
 use crate::commands::wan::guard;
 use crate::commands::{
-    bank, bench, cluster, completions, config, cp, database, doctor, fs, ftp, keys, lock, mem, node, proxy, purge,
-    status, top, traces, wan,
+    bank, bench, cluster, completions, config, cp, database, doctor, fs, ftp, keys, lock, mem, node, pool, proxy,
+    purge, status, top, traces, wan,
 };
 use crate::config::listed;
 use crate::error::{EXIT_CODES, Result};
@@ -43,6 +43,7 @@ pub struct Command {
 #[derive(Debug, Subcommand)]
 enum Subcommands {
     Proxy(Box<proxy::Command>),
+    Pool(Box<pool::Command>),
     Node(node::Command),
     Status(status::Command),
     Purge(purge::Command),
@@ -97,6 +98,7 @@ fn execute(command: Command) -> Result<ExitCode> {
     let file = command.config.as_deref();
     let done = match command.subcommand {
         Subcommands::Proxy(proxy) => proxy.run(file),
+        Subcommands::Pool(pool) => pool.run(file),
         Subcommands::Node(node) => node.run(file),
         Subcommands::Status(status) => status.run(file),
         Subcommands::Purge(purge) => purge.run(file),

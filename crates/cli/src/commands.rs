@@ -17,6 +17,7 @@ pub mod lock;
 pub mod man;
 pub mod mem;
 pub mod node;
+pub mod pool;
 pub mod proxy;
 pub mod purge;
 mod reach;

@@ -45,6 +45,12 @@ pub enum Error {
     /// The proxy cannot be started.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
+    /// The server of memcached clients cannot be started.
+    #[error(transparent)]
+    Memcached(#[from] verbena_pool::ServerError),
+    /// A pool cannot be asked.
+    #[error(transparent)]
+    Pool(#[from] verbena_pool::ClientError),
     /// The relay before the database cannot be started.
     #[error(transparent)]
     Database(#[from] verbena_database::DatabaseError),
@@ -224,6 +230,9 @@ impl Error {
             Error::Client(verbena_client::Error::NoHelper { .. }) | Error::NothingThere { .. } => 3,
             Error::NoWan { .. } => 3,
             Error::Database(verbena_database::DatabaseError::Setting { .. }) => 2,
+            Error::Memcached(verbena_pool::ServerError::Setting { .. }) => 2,
+            Error::Pool(verbena_pool::ClientError::Key(_)) => 2,
+            Error::Pool(verbena_pool::ClientError::Connection { .. }) => 3,
             Error::FtpUsers(_) | Error::Ftp(verbena_ftp::ServeError::Users(_) | verbena_ftp::ServeError::Nobody) => 2,
             Error::NoSuchNode { .. } => 2,
             Error::WanOption(_) | Error::Wan(verbena_wan::Error::Plan(_) | verbena_wan::Error::Options { .. }) => 2,
@@ -234,6 +243,8 @@ impl Error {
             | Error::Client(_)
             | Error::Fabric(_)
             | Error::Proxy(_)
+            | Error::Memcached(_)
+            | Error::Pool(_)
             | Error::Ftp(_)
             | Error::Database(_)
             | Error::Copy(_)

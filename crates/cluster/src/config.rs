@@ -118,6 +118,14 @@ impl Membership {
         Ok(Membership::listed(terms, members, own, false))
     }
 
+    /// The same, where this node lends memory to the cooperative cache, or does not. What its configuration says of memory decides, not a list of roles.
+    #[must_use]
+    pub fn in_pool(mut self, is_in: bool) -> Membership {
+        let roles = &mut self.own.roles;
+        *roles = if is_in { roles.and(Role::Pool) } else { roles.without(Role::Pool) };
+        self
+    }
+
     /// How long leases are.
     pub fn terms(&self) -> LeaseTerms {
         self.terms

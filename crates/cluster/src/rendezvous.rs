@@ -16,6 +16,12 @@ pub fn home_of(key_hash: u64, view: &View) -> Option<Incarnation> {
     view.lots().iter().max_by_key(|(name, home)| (lot(key_hash, *name), home.rank)).map(|(_, home)| *home)
 }
 
+/// The home of a key of the cooperative cache: as [`home_of`], among the homes that lend memory to it.
+pub fn pool_home_of(key_hash: u64, view: &View) -> Option<Incarnation> {
+    let lots = view.pool_lots().iter();
+    lots.max_by_key(|(name, home)| (lot(key_hash, *name), home.rank)).map(|(_, home)| *home)
+}
+
 /// SipHash-1-3 with the key 0, 0 of a name.
 pub(crate) fn name_key(name: &str) -> u64 {
     SipHasher13::new_with_keys(0, 0).hash(name.as_bytes())

@@ -14,6 +14,8 @@ pub enum Role {
     Reader,
     /// Begins updates at the homes.
     Updater,
+    /// Lends memory to the cooperative cache. A node has this role by its configuration of the pool, beside the others.
+    Pool,
 }
 
 /// A set of roles; written as a list, `["home", "updater"]`.
@@ -22,7 +24,7 @@ pub enum Role {
 pub struct Roles(u8);
 
 impl Roles {
-    /// Every role: what a node that is alone has.
+    /// What a node that is alone has: every role but that of the pool.
     pub const ALL: Roles = Roles::of(Role::Home).and(Role::Reader).and(Role::Updater);
 
     /// This role alone.
@@ -33,6 +35,11 @@ impl Roles {
     /// These roles and `role`.
     pub const fn and(self, role: Role) -> Self {
         Roles(self.0 | 1 << role as u8)
+    }
+
+    /// These roles without `role`.
+    pub const fn without(self, role: Role) -> Self {
+        Roles(self.0 & !(1 << role as u8))
     }
 
     /// Whether `role` is among them.
@@ -46,7 +53,7 @@ impl Roles {
     }
 
     fn each(self) -> impl Iterator<Item = Role> {
-        [Role::Home, Role::Reader, Role::Updater].into_iter().filter(move |role| self.has(*role))
+        [Role::Home, Role::Reader, Role::Updater, Role::Pool].into_iter().filter(move |role| self.has(*role))
     }
 }
 

@@ -24,6 +24,8 @@ pub struct View {
     /// Of the homes: what their lots are drawn with.
     #[serde(skip)]
     lots: Vec<(u64, Incarnation)>,
+    #[serde(skip)]
+    pool_lots: Vec<(u64, Incarnation)>,
 }
 
 /// One incarnation that is in (rule C1).
@@ -78,9 +80,10 @@ impl View {
         if !departed.is_sorted_by(|a, b| a.incarnation < b.incarnation) {
             return Err("departed that are not in order, each once".into());
         }
-        let homes = members.iter().filter(|member| member.roles.has(Role::Home));
-        let lots = homes.map(|home| (name_key(&home.name), home.incarnation)).collect();
-        let view = View { number, members, departed, lots };
+        let lot = |home: &Member| (name_key(&home.name), home.incarnation);
+        let lots = members.iter().filter(|member| member.roles.has(Role::Home)).map(lot).collect();
+        let pool_lots = members.iter().filter(|member| member.is_pool_home()).map(lot).collect();
+        let view = View { number, members, departed, lots, pool_lots };
         for gone in &view.departed {
             let who = gone.incarnation;
             check_incarnation(who)?;
@@ -131,6 +134,15 @@ impl View {
         &self.lots
     }
 
+    pub(crate) fn pool_lots(&self) -> &[(u64, Incarnation)] {
+        &self.pool_lots
+    }
+
+    /// The homes of the cooperative cache, in order of rank.
+    pub fn pool_homes(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.is_pool_home())
+    }
+
     /// The members that own words.
     pub fn homes(&self) -> impl Iterator<Item = &Member> {
         self.members.iter().filter(|member| member.roles.has(Role::Home))
@@ -138,6 +150,11 @@ impl View {
 }
 
 impl Member {
+    /// Whether it is a home of the cooperative cache.
+    pub fn is_pool_home(&self) -> bool {
+        self.roles.has(Role::Home) && self.roles.has(Role::Pool)
+    }
+
     /// What is wrong with it, if something is.
     pub(crate) fn check(&self) -> Result<(), String> {
         check_incarnation(self.incarnation)?;

@@ -175,6 +175,29 @@ impl<M: Memory> Holder<M> {
         self.slots.is_empty()
     }
 
+    /// Those that are whole, in the order of their places.
+    pub fn objects(&self) -> impl Iterator<Item = Object> + '_ {
+        let whole = self.slots.iter().filter(|(_, slot)| slot.state != State::Filling);
+        whole.filter_map(|(unit, slot)| Some(Object::decode(&self.memory.read(*unit, slot.units))?.1))
+    }
+
+    /// Objects that would go next, of so many units altogether, at most so many: of each its place, its units and its version.
+    pub fn coldest(&self, mut units: u32, most: usize) -> Vec<(u32, u32, Version)> {
+        let mut coldest = vec![];
+        for (unit, serial) in self.small.iter().chain(&self.main) {
+            let slot = self.slots.get(unit).filter(|slot| slot.serial == *serial && slot.state != State::Filling);
+            let Some(slot) = slot.filter(|slot| slot.held == 0 && slot.hits == 0 && !slot.is_redundant) else {
+                continue;
+            };
+            if slot.units > units || coldest.len() >= most {
+                break;
+            }
+            units -= slot.units;
+            coldest.push((*unit, slot.units, Version(self.memory.read_word(*unit))));
+        }
+        coldest
+    }
+
     /// Room for an object of so many units, with what had to leave for it. `None`: no room can be made of that.
     pub fn reserve(&mut self, units: u32, room: Room, evicted: &mut Vec<Evicted>) -> Option<u32> {
         if units > self.units {

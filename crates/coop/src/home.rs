@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use verbena_cluster::{View, home_of};
+use verbena_cluster::{View, pool_home_of};
 use verbena_terms::Incarnation;
 
 use crate::message::{Ask, Expect, Verdict, Wanted};
@@ -20,18 +20,21 @@ pub(crate) struct Home {
     pub table: Table,
     versions: Versions,
     rules: Rules,
+    /// Of each asker in this view, the number of its last request. A message may come twice after a reconnection.
+    heard: BTreeMap<Incarnation, u64>,
 }
 
 impl Home {
     pub fn new(table: Table, rules: Rules) -> Home {
-        Home { table, versions: Versions::default(), rules }
+        Home { table, versions: Versions::default(), rules, heard: BTreeMap::new() }
     }
 
     /// Acknowledges a view: entries of keys that others are home of in it are given up, as they stand now (rule K7). Nothing is decided or answered
     /// until [`open`](Self::open).
     pub fn enter(&mut self, view: &View, me: Incarnation) -> HandOvers {
         self.table.open(0);
-        let leaves = |hash| home_of(hash, view) != Some(me);
+        self.heard.clear();
+        let leaves = |hash| pool_home_of(hash, view) != Some(me);
         let given = if !self.rules.drops_given_up {
             self.table.iter().filter(|(hash, _)| leaves(*hash)).collect()
         } else if self.rules.keeps_floor_in_hand_over {
@@ -41,7 +44,7 @@ impl Home {
         };
         let mut by_home = HandOvers::new();
         for (hash, entry) in given {
-            if let Some(home) = home_of(hash, view) {
+            if let Some(home) = pool_home_of(hash, view) {
                 by_home.entry(home).or_default().push((hash, entry));
             }
         }
@@ -50,7 +53,7 @@ impl Home {
 
     /// The view is in effect: no other home answers for these keys any more.
     pub fn open(&mut self, view: &Arc<View>, me: Incarnation) {
-        let seat = view.homes().position(|home| home.incarnation == me);
+        let seat = view.pool_homes().position(|home| home.incarnation == me);
         if self.table.open_view() != 0 {
             return;
         }
@@ -70,6 +73,14 @@ impl Home {
                 self.table.put(hash, entry);
             }
         }
+    }
+
+    /// Whether the request is a new one of its asker in this view: what is decided twice brings back what was replaced since (rule K6).
+    pub fn is_new(&mut self, from: Incarnation, serial: u64) -> bool {
+        let heard = self.heard.entry(from).or_insert(0);
+        let is_new = serial > *heard || !self.rules.decides_once;
+        *heard = (*heard).max(serial);
+        is_new
     }
 
     /// Decides a request, with the place of the object that it replaced. The caller looked at lease and view.

@@ -13,6 +13,7 @@ mod home;
 mod machine;
 mod message;
 mod rules;
+pub mod service;
 mod work;
 
 pub mod object;
@@ -23,7 +24,7 @@ mod version;
 
 pub use holder::Holder;
 pub use machine::{Action, Clocks, Completion, Coop, Settings};
-pub use message::{Ask, Expect, Frame, Verdict, Wanted};
+pub use message::{Ask, Expect, Frame, Offered, Verdict, Wanted};
 pub use object::Object;
 pub use place::{Place, UNIT_BYTES, hash_of};
 pub use rules::Rules;

@@ -7,11 +7,11 @@
 //!
 //! A node that enters a view answers `unknown` for what its homes may have decided, and `failed` for what they did not hear of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbena_cluster::{Lease, View, home_of};
+use verbena_cluster::{Lease, View, pool_home_of};
 use verbena_memcache::semantics::Answer;
 use verbena_memcache::{Limits, Mode, Operation};
 use verbena_terms::{Incarnation, Time, ViewNumber};
@@ -29,6 +29,7 @@ use crate::version::Version;
 use crate::work::{Command, Failure, Looking, Reply, Stage, Work};
 
 mod decide;
+mod room;
 
 /// Both clocks of a node.
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +115,8 @@ pub struct Coop<M> {
     scheme: Box<dyn Scheme + Send>,
     settings: Settings,
     works: BTreeMap<u64, Work>,
+    /// Requests that were sent to homes.
+    asks: u64,
     geometries: BTreeMap<Incarnation, Geometry>,
     remembered: BTreeMap<u64, Place>,
     /// Versions that left this node's memory a little while ago: a copy at the same place would make a read look whole that began before the
@@ -122,6 +125,7 @@ pub struct Coop<M> {
     now: Time,
     /// Reads of other nodes' memory that their holders have not been told of: a sample.
     hits: Vec<(Place, Version)>,
+    room: room::Elsewhere,
     /// Hand-overs of views that are still to be acknowledged here.
     early: Vec<(ViewNumber, Vec<(u64, Entry)>)>,
 }
@@ -130,6 +134,17 @@ impl<M: Memory> Coop<M> {
     /// A node that is in no view.
     pub fn new(me: Incarnation, memory: M, scheme: Box<dyn Scheme + Send>, settings: Settings) -> Coop<M> {
         let table = Table::new(settings.buckets.0, settings.buckets.1);
+        Coop::over(me, memory, table, scheme, settings)
+    }
+
+    /// The same, with this empty table.
+    pub fn over(
+        me: Incarnation,
+        memory: M,
+        table: Table,
+        scheme: Box<dyn Scheme + Send>,
+        settings: Settings,
+    ) -> Coop<M> {
         Coop {
             me,
             view: None,
@@ -139,11 +154,13 @@ impl<M: Memory> Coop<M> {
             scheme,
             settings,
             works: BTreeMap::new(),
+            asks: 0,
             geometries: BTreeMap::new(),
             remembered: BTreeMap::new(),
             dropped: BTreeMap::new(),
             now: Time::ZERO,
             hits: vec![],
+            room: room::Elsewhere::default(),
             early: vec![],
         }
     }
@@ -184,6 +201,7 @@ impl<M: Memory> Coop<M> {
         }
         self.view = Some(view.clone());
         self.geometries.clear();
+        self.room.enter(view);
         for (of, entries) in std::mem::take(&mut self.early) {
             match of.cmp(&number) {
                 std::cmp::Ordering::Less => {}
@@ -208,7 +226,7 @@ impl<M: Memory> Coop<M> {
         };
         let is_flush = key.is_empty();
         let hash = hash_of(&key);
-        let stage = Stage::Flushing { homes: 0 };
+        let stage = Stage::Flushing { homes: BTreeSet::new() };
         let deadline = clocks.now + self.settings.patience;
         let work = Work { key, hash, operation, value, view: self.number(), deadline, attempts: 0, stage };
         if is_flush { self.flush_again(id, work, out) } else { self.begin(id, work, clocks, out) }
@@ -218,13 +236,18 @@ impl<M: Memory> Coop<M> {
         let Some(view) = self.view.clone() else {
             return out.push(Action::Answer { id, reply: Reply::Failed(Failure::HomeAway) });
         };
-        let homes: Vec<Incarnation> = view.homes().map(|home| home.incarnation).collect();
-        // A flush that spans two views may miss a key that moved between them.
-        let missing = match work.stage {
-            Stage::Flushing { homes: missing } if !self.settings.rules.flushes_in_one_view && missing > 0 => missing,
-            _ => homes.len() as u32,
-        };
-        (work.view, work.stage) = (view.number(), Stage::Flushing { homes: missing });
+        let mut homes: BTreeSet<Incarnation> = view.pool_homes().map(|home| home.incarnation).collect();
+        // A flush that spans two views misses a key that went to a home which had answered, or came later.
+        if let Stage::Flushing { homes: missing } = &work.stage
+            && !self.settings.rules.flushes_in_one_view
+            && !missing.is_empty()
+        {
+            homes.retain(|home| missing.contains(home));
+            if homes.is_empty() {
+                return out.push(Action::Answer { id, reply: Reply::Flushed });
+            }
+        }
+        (work.view, work.stage) = (view.number(), Stage::Flushing { homes: homes.clone() });
         self.works.insert(id, work);
         for to in homes {
             out.push(Action::Send { to, view: view.number(), frame: Frame::Flush { id } });
@@ -250,7 +273,7 @@ impl<M: Memory> Coop<M> {
     }
 
     fn look(&mut self, id: u64, mut work: Work, out: &mut Vec<Action>) {
-        let home = self.view.as_ref().and_then(|view| home_of(work.hash, view));
+        let home = self.view.as_ref().and_then(|view| pool_home_of(work.hash, view));
         let Some(home) = home else {
             return out.push(Action::Answer { id, reply: Reply::Failed(Failure::HomeAway) });
         };
@@ -273,6 +296,11 @@ impl<M: Memory> Coop<M> {
     pub fn completed(&mut self, id: u64, completion: Completion, clocks: Clocks, out: &mut Vec<Action>) {
         let rules = self.settings.rules;
         let number = self.number();
+        if let Completion::Object(_, read) = &completion
+            && room::is_of_offer(id)
+        {
+            return self.taken_in(id, read, out);
+        }
         let Some(mut work) = self.works.remove(&id) else { return };
         let Stage::Looking(looking) = &mut work.stage else {
             self.works.insert(id, work);
@@ -284,7 +312,7 @@ impl<M: Memory> Coop<M> {
                 if rules.reads_open_word && look.open() != u64::from(work.view.0) {
                     return self.give_up(id, work, out);
                 }
-                if let Some(home) = self.view.as_ref().and_then(|view| home_of(work.hash, view)) {
+                if let Some(home) = self.view.as_ref().and_then(|view| pool_home_of(work.hash, view)) {
                     self.geometries.insert(home, look.geometry());
                 }
                 looking.looked(&work.key, work.hash, look, &rules)
@@ -297,7 +325,7 @@ impl<M: Memory> Coop<M> {
         match next {
             Next::Wait => {}
             Next::Look(geometry) => {
-                if let Some(home) = self.view.as_ref().and_then(|view| home_of(work.hash, view)) {
+                if let Some(home) = self.view.as_ref().and_then(|view| pool_home_of(work.hash, view)) {
                     out.push(Action::ReadTable { id, home, hash: work.hash, geometry });
                 }
             }
@@ -326,7 +354,7 @@ impl<M: Memory> Coop<M> {
 
     fn to_home(&self, hash: u64, frame: Frame, out: &mut Vec<Action>) {
         if let Some(view) = &self.view
-            && let Some(to) = home_of(hash, view)
+            && let Some(to) = pool_home_of(hash, view)
         {
             out.push(Action::Send { to, view: view.number(), frame });
         }
@@ -346,14 +374,19 @@ impl<M: Memory> Coop<M> {
         let is_home = self.home.table.open_view() == u64::from(number.0)
             && (self.lease.valid_at(clocks.now) == Some(number) || !self.settings.rules.checks_lease_of_change);
         match frame {
+            Frame::Ask(ask) if !self.home.is_new(from, ask.serial) => {}
             Frame::Ask(ask) => {
                 let (verdict, replaced) = if is_home { self.home.decide(&ask) } else { (Verdict::Refused, None) };
-                out.push(Action::Send { to: from, view, frame: Frame::Verdict { id: ask.id, verdict } });
+                out.push(Action::Send {
+                    to: from,
+                    view,
+                    frame: Frame::Verdict { id: ask.id, serial: ask.serial, verdict },
+                });
                 if let Some((version, place)) = replaced {
                     self.drop_at(place, version, out);
                 }
             }
-            Frame::Verdict { id, verdict } => self.verdict(id, verdict, clocks, out),
+            Frame::Verdict { id, serial, verdict } => self.verdict(id, serial, verdict, clocks, out),
             Frame::Relocate { hash, version, place } if is_home => {
                 match self.home.relocate(hash, version, place) {
                     Some(old) if old != place => self.drop_at(old, version, out),
@@ -371,11 +404,13 @@ impl<M: Memory> Coop<M> {
             Frame::Hits(hits) => {
                 hits.into_iter().for_each(|(unit, version, times)| self.holder.hit(unit, version, times))
             }
+            Frame::Free(units) => self.room.told_free(from, units),
+            Frame::Offer(offered) => self.offered(from, offered, out),
             Frame::Flush { id } if is_home => {
                 self.home.flush();
                 out.push(Action::Send { to: from, view, frame: Frame::Flushed { id } });
             }
-            Frame::Flushed { id } => self.flushed(id, clocks, out),
+            Frame::Flushed { id } => self.flushed(id, from, clocks, out),
             Frame::HandOver(entries) => self.home.take_over(entries),
             Frame::Relocate { .. } | Frame::Gone { .. } | Frame::Flush { .. } => {}
         }
@@ -388,12 +423,12 @@ impl<M: Memory> Coop<M> {
         }
     }
 
-    fn flushed(&mut self, id: u64, clocks: Clocks, out: &mut Vec<Action>) {
+    fn flushed(&mut self, id: u64, from: Incarnation, clocks: Clocks, out: &mut Vec<Action>) {
         let is_valid = self.lease.valid_at(clocks.now) == Some(self.number());
         let Some(work) = self.works.get_mut(&id) else { return };
         let Stage::Flushing { homes } = &mut work.stage else { return };
-        *homes = homes.saturating_sub(1);
-        if *homes == 0 {
+        // A message may come twice, and says nothing of another home.
+        if homes.remove(&from) && homes.is_empty() {
             self.works.remove(&id);
             let reply = if is_valid { Reply::Flushed } else { Reply::Unknown };
             out.push(Action::Answer { id, reply });
@@ -432,6 +467,7 @@ impl<M: Memory> Coop<M> {
             }
         }
         self.tell_hits(out);
+        self.make_room(out);
         let patience = self.settings.patience;
         self.dropped.retain(|_, at| clocks.now.since(*at) <= patience);
         let mut evicted = vec![];

@@ -1,11 +1,13 @@
 //! What nodes say to each other. A message belongs to the view in which it was sent, and is taken in that view alone.
 
+use serde::{Deserialize, Serialize};
+
 use crate::place::Place;
 use crate::table::Entry;
 use crate::version::Version;
 
 /// A message between nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Frame {
     /// To a home: decide this.
     Ask(Ask),
@@ -13,6 +15,8 @@ pub enum Frame {
     Verdict {
         /// Of the request.
         id: u64,
+        /// Its number among those that its asker sent.
+        serial: u64,
         /// What it decided.
         verdict: Verdict,
     },
@@ -43,6 +47,10 @@ pub enum Frame {
     },
     /// To a holder: how often objects were read from elsewhere, sampled.
     Hits(Vec<(u32, Version, u8)>),
+    /// To all: so many units are free here. A hint.
+    Free(u32),
+    /// To a node with free memory: take these in, because their holder needs room (rule K8).
+    Offer(Vec<Offered>),
     /// To a home: raise the floor (rule K10).
     Flush {
         /// Of the request.
@@ -57,11 +65,24 @@ pub enum Frame {
     HandOver(Vec<(u64, Entry)>),
 }
 
+/// An object that its holder would rather have elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offered {
+    /// Of its key.
+    pub hash: u64,
+    /// Which version it is.
+    pub version: Version,
+    /// Where it is.
+    pub place: Place,
+}
+
 /// What a home is to decide.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
     /// The asker's number of it.
     pub id: u64,
+    /// Larger at each request that the asker sends: one is decided once.
+    pub serial: u64,
     /// Of the key.
     pub hash: u64,
     /// On which condition.
@@ -71,7 +92,7 @@ pub struct Ask {
 }
 
 /// The condition of a change.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Expect {
     /// None.
     Any,
@@ -82,7 +103,7 @@ pub enum Expect {
 }
 
 /// What is to be done with an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wanted {
     /// A new version, which will lie here.
     Install(Place),
@@ -91,7 +112,7 @@ pub enum Wanted {
 }
 
 /// What a home decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     /// It is done.
     Done {

@@ -1,3 +1,4 @@
+use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher13;
 use verbena_terms::Rank;
 
@@ -11,7 +12,8 @@ const TAG_BITS: u32 = 7;
 
 /// Where a copy lies: `[tag : 7 | holder : 10 | offset : 30 | length : 17]`, offset and length in units of 16 bytes. A hint: it may be older or newer than the
 /// version beside it (rule K2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "u64", into = "u64")]
 pub struct Place {
     /// Of the key's hash.
     pub tag: u8,
@@ -55,6 +57,18 @@ impl Place {
             offset: bits(LENGTH_BITS, OFFSET_BITS) as u32,
             units: bits(0, LENGTH_BITS) as u32,
         }
+    }
+}
+
+impl From<u64> for Place {
+    fn from(word: u64) -> Place {
+        Place::from_word(word)
+    }
+}
+
+impl From<Place> for u64 {
+    fn from(place: Place) -> u64 {
+        place.to_word()
     }
 }
 

@@ -15,6 +15,8 @@ pub struct Rules {
     pub checks_lease_of_change: bool,
     /// A request that was sent is not sent again (rule K6).
     pub sends_once: bool,
+    /// A home decides a request once, also where its message comes twice (rule K6).
+    pub decides_once: bool,
     /// A set that cannot be completed deletes (rule K6).
     pub deletes_what_failed: bool,
     /// A home drops entries of keys that it gives up (rule K7).
@@ -51,6 +53,7 @@ impl Rules {
         checks_lease_of_read: true,
         checks_lease_of_change: true,
         sends_once: true,
+        decides_once: true,
         deletes_what_failed: true,
         drops_given_up: true,
         opens_in_effect: true,

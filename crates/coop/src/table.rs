@@ -14,6 +14,8 @@
 //! The table grows while in use, bucket by bucket (linear hashing, Litwin 1980): the geometry word says how far. Memory for its largest size is
 //! reserved at the start. A reader that went by an older geometry sees the new one in the same batch and reads again.
 
+use serde::{Deserialize, Serialize};
+
 use crate::place::{Place, tag_of};
 use crate::version::Version;
 
@@ -34,7 +36,7 @@ const SPLITS: usize = 8;
 const MAX_EXTRA_SPLITS: usize = 256;
 
 /// An entry: the valid version of a key and where a copy of it lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Which value is valid.
     pub version: Version,
@@ -113,10 +115,28 @@ impl Look {
     }
 }
 
+/// The words of a table, which others read while the home writes them.
+pub trait Words: std::fmt::Debug + Send {
+    /// The word with this number.
+    fn load(&self, at: usize) -> u64;
+    /// Changes it at once.
+    fn store(&mut self, at: usize, word: u64);
+}
+
+impl Words for Vec<u64> {
+    fn load(&self, at: usize) -> u64 {
+        self[at]
+    }
+
+    fn store(&mut self, at: usize, word: u64) {
+        self[at] = word;
+    }
+}
+
 /// A home's part of the key table.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Table {
-    words: Vec<u64>,
+    words: Box<dyn Words>,
     /// The hash of the key in each slot: what the home alone knows.
     hashes: Vec<u64>,
     entries: usize,
@@ -129,31 +149,42 @@ impl Table {
     /// # Panics
     /// If they are none.
     pub fn new(buckets: u32, largest: u32) -> Table {
-        assert!(buckets.is_power_of_two() && largest.is_power_of_two() && buckets <= largest, "{buckets}, {largest}");
-        let mut words = vec![0; HEADER_WORDS + largest as usize * BUCKET_WORDS];
-        words[GEOMETRY] = Geometry::new(buckets, 0).0;
-        Table { words, hashes: vec![0; largest as usize * SLOTS], entries: 0, largest }
+        Table::over(Box::new(vec![0; Table::words(largest)]), buckets, largest)
     }
 
-    /// What others read.
-    pub fn words(&self) -> &[u64] {
-        &self.words
+    /// How many words a table of this size has.
+    pub fn words(largest: u32) -> usize {
+        HEADER_WORDS + largest as usize * BUCKET_WORDS
+    }
+
+    /// The same over these words, which are 0.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    pub fn over(mut words: Box<dyn Words>, buckets: u32, largest: u32) -> Table {
+        assert!(buckets.is_power_of_two() && largest.is_power_of_two() && buckets <= largest, "{buckets}, {largest}");
+        words.store(GEOMETRY, Geometry::new(buckets, 0).0);
+        Table { words, hashes: vec![0; largest as usize * SLOTS], entries: 0, largest }
     }
 
     /// What one batch of a reader that goes by this geometry gets.
     pub fn look(&self, hash: u64, geometry: Geometry) -> Look {
         let mut look = Look { header: [0; HEADER_WORDS], buckets: [[0; BUCKET_WORDS]; 2] };
-        look.header.copy_from_slice(&self.words[..HEADER_WORDS]);
+        for (at, word) in look.header.iter_mut().enumerate() {
+            *word = self.words.load(at);
+        }
         for (bucket, at) in look.buckets.iter_mut().zip(geometry.buckets_of(hash)) {
             let at = Geometry::word_of(at.min(self.largest - 1));
-            bucket.copy_from_slice(&self.words[at..at + BUCKET_WORDS]);
+            for (next, word) in bucket.iter_mut().enumerate() {
+                *word = self.words.load(at + next);
+            }
         }
         look
     }
 
     /// Its geometry now.
     pub fn geometry(&self) -> Geometry {
-        Geometry(self.words[GEOMETRY])
+        Geometry(self.words.load(GEOMETRY))
     }
 
     /// How many entries there are.
@@ -168,22 +199,23 @@ impl Table {
 
     /// Answers readers and setters of this view from now on; 0: of none.
     pub fn open(&mut self, view: u64) {
-        self.words[OPEN] = view;
+        self.words.store(OPEN, view);
     }
 
     /// The view in which it answers.
     pub fn open_view(&self) -> u64 {
-        self.words[OPEN]
+        self.words.load(OPEN)
     }
 
     /// Entries below `floor` are nothing from now on.
     pub fn raise_floor(&mut self, floor: Version) {
-        self.words[FLOOR] = self.words[FLOOR].max(floor.0);
+        let floor = self.words.load(FLOOR).max(floor.0);
+        self.words.store(FLOOR, floor);
     }
 
     /// The floor.
     pub fn floor(&self) -> Version {
-        Version(self.words[FLOOR])
+        Version(self.words.load(FLOOR))
     }
 
     /// The entry of a key.
@@ -200,21 +232,21 @@ impl Table {
 
     fn entry(&self, slot: usize) -> Entry {
         let at = HEADER_WORDS + 2 * slot;
-        Entry { version: Version(self.words[at]), place: Place::from_word(self.words[at + 1]) }
+        Entry { version: Version(self.words.load(at)), place: Place::from_word(self.words.load(at + 1)) }
     }
 
     /// The place goes first: so no new version stands beside a place where another key's object was.
     fn write(&mut self, slot: usize, hash: u64, entry: Entry) {
         self.hashes[slot] = hash;
         let at = HEADER_WORDS + 2 * slot;
-        self.words[at + 1] = entry.place.to_word();
-        self.words[at] = entry.version.0;
+        self.words.store(at + 1, entry.place.to_word());
+        self.words.store(at, entry.version.0);
     }
 
     fn clear(&mut self, slot: usize) {
         let at = HEADER_WORDS + 2 * slot;
-        self.words[at] = Version::NONE.0;
-        self.words[at + 1] = 0;
+        self.words.store(at, Version::NONE.0);
+        self.words.store(at + 1, 0);
     }
 
     /// Makes this the entry of the key. The entry of another key that it displaces is returned: it is forgotten.
@@ -319,7 +351,7 @@ impl Table {
                 self.clear(slot);
             }
         }
-        self.words[GEOMETRY] = new.0;
+        self.words.store(GEOMETRY, new.0);
     }
 
     /// Another copy is the one to read, if the version is still this (rule K8).

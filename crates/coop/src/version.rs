@@ -1,3 +1,4 @@
+use serde::{Deserialize, Serialize};
 use verbena_terms::ViewNumber;
 
 const SEAT_BITS: u32 = 10;
@@ -8,7 +9,8 @@ const COUNT_BITS: u32 = 34;
 ///
 /// A home counts anew in each view, in which it has one seat among the homes. So a version of a later view is larger than every version of an
 /// earlier one, whichever home gave it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Version(pub u64);
 
 impl Version {

@@ -1,8 +1,10 @@
 //! What programs ask of their node, and how far it is.
 
+use std::collections::BTreeSet;
+
 use verbena_memcache::Operation;
 use verbena_memcache::semantics::Answer;
-use verbena_terms::{Time, ViewNumber};
+use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use crate::object::{Object, ReadBack};
 use crate::place::Place;
@@ -70,7 +72,7 @@ pub(crate) enum Stage {
     Deciding(Deciding),
     /// Of a flush: homes that have not answered.
     Flushing {
-        homes: u32,
+        homes: BTreeSet<Incarnation>,
     },
 }
 
@@ -92,6 +94,8 @@ pub(crate) struct Looking {
 /// A request at the home.
 #[derive(Clone, Debug)]
 pub(crate) struct Deciding {
+    /// Of the request: an answer to another one is late.
+    pub serial: u64,
     /// Where the new object fills.
     pub unit: Option<u32>,
     /// What is answered if it is done.

@@ -85,13 +85,12 @@ pub(crate) async fn run(
     };
     let _ = one.outcomes.send(Outcome::Opened { size: None, name: None });
     let mut accepting = JoinSet::new();
-    let mut listening = None;
-    let arriving = match listener {
+    // Listening ends with the session.
+    let (arriving, _listening) = match listener {
         Listener::Quic(listener) => {
             let started = listener.start(endpoint.token, most, one.allowed.clone());
-            let (arriving, until) = started.map_err(|_| TransferError::NoConnection)?;
-            listening = Some(until);
-            arriving
+            let (arriving, listening) = started.map_err(|_| TransferError::NoConnection)?;
+            (arriving, Some(listening))
         }
         Listener::Tcp(listener) => {
             let (arriving, arrived) = channel();
@@ -100,7 +99,7 @@ pub(crate) async fn run(
             accepting.spawn(async move {
                 accept(&listener, &allowed, endpoint.token, most, &keepalive, &running, &arriving).await
             });
-            arrived
+            (arrived, None)
         }
     };
     let moved = Arc::new(AtomicU64::new(0));

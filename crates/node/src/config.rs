@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use verbena_client::{DEFAULT_NAME, Socket};
 use verbena_cluster::{ClusterConfig, Membership, Provider, SEATS};
 use verbena_content::service::PagesConfig;
+use verbena_coop::service::PoolConfig;
 use verbena_etcd::{Deadlines, Etcd, EtcdConfig};
 use verbena_fabric::FabricConfig;
 use verbena_ipc::IpcConfig;
@@ -69,6 +70,8 @@ pub struct Settings {
     pub locks: LocksConfig,
     /// Memory that nodes share.
     pub memory: MemoryConfig,
+    /// The cooperative cache.
+    pub pool: PoolConfig,
     /// How loaded nodes are.
     pub monitor: MonitorConfig,
 }

@@ -9,8 +9,9 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
-use verbena_cluster::{LeaseWord, Membership};
+use verbena_cluster::{LeaseWord, Membership, Role};
 use verbena_content::service::Content;
+use verbena_coop::service::PoolService;
 use verbena_fabric::{Address, Connections, Frames, Interconnect, Meeting, Messages};
 use verbena_ipc::Waker;
 use verbena_metrics::Registry;
@@ -34,6 +35,7 @@ use crate::neighbours::Neighbours;
 use crate::open_updates::OpenUpdates;
 use crate::pages::{self, Pages};
 use crate::place::Place;
+use crate::pool::Pool;
 use crate::program_pages::ProgramPages;
 use crate::records::Records;
 use crate::rings::Rings;
@@ -114,6 +116,7 @@ pub struct Helper {
     http_socket: PathBuf,
     http_address: Option<SocketAddr>,
     content: Content,
+    pool: Option<PoolService>,
     loads: Loads,
     files: Arc<OnceLock<&'static [File]>>,
     lease: Arc<LeaseWord>,
@@ -196,6 +199,16 @@ impl Helper {
         let (memory, memory_service) =
             Memory::start(&settings.memory, settings.cluster.lease.0, server.board(), &metrics)?;
         services.push(Box::new(memory));
+        // Who only grants leases has no part in it.
+        let lends = settings.pool.is_on() && membership.own().roles.has(Role::Reader);
+        let membership = membership.in_pool(lends);
+        let pool = match lends.then(|| Pool::start(&settings.pool, &metrics)).transpose()? {
+            Some((pool, service)) => {
+                services.push(Box::new(pool));
+                Some(service)
+            }
+            None => None,
+        };
         let loads = Loads::default();
         services.push(Box::new(loads::Board::start(&settings.monitor, loads.clone(), &metrics)?));
 
@@ -272,6 +285,7 @@ impl Helper {
             http_socket,
             http_address,
             content,
+            pool,
             loads,
             files,
             lease,
@@ -315,6 +329,11 @@ impl Helper {
     /// The page protocol, for a proxy in this process.
     pub fn content(&self) -> &Content {
         &self.content
+    }
+
+    /// The cooperative cache, for a server in this process; `None` if this node has no part in it.
+    pub fn pool(&self) -> Option<&PoolService> {
+        self.pool.as_ref()
     }
 
     /// How loaded the members of the view are, for a proxy in this process.

@@ -44,6 +44,7 @@ mod open_updates;
 mod pages;
 mod parcel;
 mod place;
+mod pool;
 mod post;
 mod program_pages;
 mod random;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 use verbena_cluster::{ClusterConfig, Provider};
 use verbena_content::service::PagesConfig;
+use verbena_coop::service::PoolConfig;
 use verbena_database::DatabaseConfig;
 use verbena_etcd::EtcdConfig;
 use verbena_fabric::tcp::keys;
@@ -16,6 +17,7 @@ use verbena_lock::service::LocksConfig;
 use verbena_memory::service::MemoryConfig;
 use verbena_monitor::MonitorConfig;
 use verbena_node::{NodeConfig, Settings};
+use verbena_pool::MemcachedConfig;
 use verbena_proxy::ProxyConfig;
 use verbena_terms::{Contradiction, Key, Section};
 
@@ -48,6 +50,10 @@ pub struct Config {
     pub locks: LocksConfig,
     /// Memory that nodes share.
     pub memory: MemoryConfig,
+    /// The cooperative cache.
+    pub pool: PoolConfig,
+    /// How memcached clients reach it.
+    pub memcached: MemcachedConfig,
     /// How loaded nodes are.
     pub monitor: MonitorConfig,
     /// The proxy.
@@ -65,8 +71,8 @@ pub trait Visit {
 impl Config {
     /// What a helper is started from.
     pub fn settings(&self) -> Settings {
-        let Config { cluster, etcd, fabric, node, ipc, pages, locks, memory, monitor, .. } = self.clone();
-        Settings { cluster, etcd, fabric, node, ipc, pages, locks, memory, monitor }
+        let Config { cluster, etcd, fabric, node, ipc, pages, locks, memory, pool, monitor, .. } = self.clone();
+        Settings { cluster, etcd, fabric, node, ipc, pages, locks, memory, pool, monitor }
     }
 
     /// Does something with each section, in the order of the reference.
@@ -79,6 +85,8 @@ impl Config {
         visit.section(&mut self.pages);
         visit.section(&mut self.locks);
         visit.section(&mut self.memory);
+        visit.section(&mut self.pool);
+        visit.section(&mut self.memcached);
         visit.section(&mut self.monitor);
         visit.section(&mut self.proxy);
         visit.section(&mut self.database);

@@ -13,7 +13,7 @@ const FLOORS: [(i32, &[&str]); 8] = [
     (1, &["client", "etcd", "memcache", "service"]),
     (2, &["lock", "memory", "monitor", "sqlite", "wan", "transfer"]),
     (3, &["content", "caching", "statements", "coop", "relay", "bank"]),
-    (4, &["node", "proxy", "database", "bench", "ftp", "mount"]),
+    (4, &["node", "pool", "proxy", "database", "bench", "ftp", "mount"]),
     (5, &["cli"]),
     // Above all, so that no program can import it.
     (6, &["testkit"]),

@@ -112,6 +112,7 @@ impl<M: Memory> Coop<M> {
                 let rests_on_absence = item.is_none() && outcome.answer != Answer::Miss;
                 if rests_on_absence && self.settings.rules.asks_home_for_absence {
                     let deciding = Deciding {
+                        serial: 0,
                         unit: None,
                         answer: outcome.answer,
                         bytes: vec![],
@@ -125,6 +126,7 @@ impl<M: Memory> Coop<M> {
             }
             Change::Remove => {
                 let deciding = Deciding {
+                    serial: 0,
                     unit: None,
                     answer: outcome.answer,
                     bytes,
@@ -147,6 +149,7 @@ impl<M: Memory> Coop<M> {
         self.holder.fill(unit, &object);
         let wanted = Wanted::Install(Place::new(work.hash, self.me.rank, unit, units));
         let deciding = Deciding {
+            serial: 0,
             unit: Some(unit),
             answer: outcome.answer,
             bytes,
@@ -160,6 +163,7 @@ impl<M: Memory> Coop<M> {
     /// Removes the key, whatever its version; then tells what was there, or the failure (rule K6).
     pub(super) fn remove(&mut self, id: u64, work: Work, failure: Option<Failure>, out: &mut Vec<Action>) {
         let deciding = Deciding {
+            serial: 0,
             unit: None,
             answer: Answer::NotFound,
             bytes: vec![],
@@ -174,22 +178,32 @@ impl<M: Memory> Coop<M> {
         &mut self,
         id: u64,
         mut work: Work,
-        deciding: Deciding,
+        mut deciding: Deciding,
         expect: Expect,
         wanted: Wanted,
         out: &mut Vec<Action>,
     ) {
-        let ask = Ask { id, hash: work.hash, expect, wanted };
+        self.asks += 1;
+        deciding.serial = self.asks;
+        let ask = Ask { id, serial: self.asks, hash: work.hash, expect, wanted };
         self.to_home(work.hash, Frame::Ask(ask), out);
         work.stage = Stage::Deciding(deciding);
         self.works.insert(id, work);
     }
 
-    pub(super) fn verdict(&mut self, id: u64, verdict: Verdict, clocks: Clocks, out: &mut Vec<Action>) {
+    /// The home did not hear of the request, because no connection leads to it: nothing was done.
+    pub fn not_sent(&mut self, id: u64, serial: u64, clocks: Clocks, out: &mut Vec<Action>) {
+        self.verdict(id, serial, Verdict::Refused, clocks, out);
+    }
+
+    pub(super) fn verdict(&mut self, id: u64, serial: u64, verdict: Verdict, clocks: Clocks, out: &mut Vec<Action>) {
         let Some(mut work) = self.works.remove(&id) else { return };
-        let Stage::Deciding(deciding) = &mut work.stage else {
-            self.works.insert(id, work);
-            return;
+        let deciding = match &mut work.stage {
+            Stage::Deciding(deciding) if deciding.serial == serial => deciding,
+            _ => {
+                self.works.insert(id, work);
+                return;
+            }
         };
         let Verdict::Done { version, was_there } = verdict else {
             if let Some(unit) = deciding.unit {

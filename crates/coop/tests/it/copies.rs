@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbena_cluster::{Lease, Member, Roles, View};
+use verbena_cluster::{Lease, Member, Role, Roles, View};
 use verbena_coop::holder::OwnMemory;
 use verbena_coop::object::{ReadBack, units};
 use verbena_coop::table::{Entry, Geometry};
@@ -37,7 +37,7 @@ impl Pair {
             incarnation,
             name: format!("node{}", incarnation.rank.0),
             address: String::new(),
-            roles: Roles::ALL,
+            roles: Roles::ALL.and(Role::Pool),
         });
         let view = Arc::new(View::new(ViewNumber(1), members.to_vec(), vec![]).unwrap());
         let until = Time::FAR;

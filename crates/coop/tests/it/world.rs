@@ -84,6 +84,7 @@ pub struct Tally {
     pub pauses: u32,
     pub expelled: u32,
     pub hits_told: u32,
+    pub offered: u32,
 }
 
 pub struct World {
@@ -230,7 +231,13 @@ impl World {
             match action {
                 Action::Send { to, view, frame } => {
                     self.tally.hits_told += u32::from(matches!(frame, Frame::Hits(_)));
+                    self.tally.offered += u32::from(matches!(frame, Frame::Offer(_)));
                     let is_lost = self.loses && self.random.is_one_of(60);
+                    let comes_twice = self.loses && self.random.is_one_of(60);
+                    if comes_twice {
+                        let frame = frame.clone();
+                        self.at(self.now + 20, Event::Deliver { to, from: me, view, frame });
+                    }
                     if !is_lost {
                         self.soon(Event::Deliver { to, from: me, view, frame });
                     }
@@ -409,7 +416,11 @@ impl World {
             incarnation: *who,
             name: format!("node{}", who.rank.0),
             address: String::new(),
-            roles: if self.nodes[who.rank.0 as usize - 1].is_passive { Roles::of(Role::Reader) } else { Roles::ALL },
+            roles: if self.nodes[who.rank.0 as usize - 1].is_passive {
+                Roles::of(Role::Reader).and(Role::Pool)
+            } else {
+                Roles::ALL.and(Role::Pool)
+            },
         });
         let number = ViewNumber(self.view.number().0 + 1);
         self.view = Arc::new(View::new(number, listed.collect(), vec![]).unwrap());

@@ -4,20 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbena_transfer::{
-    Arriving, ChannelKind, Endpoint, Later, Links, QuicListener, Root, SessionSettings, Sources, Store, TunerSettings,
-    VirtualPath, Walk, receive, send,
+    Arriving, ChannelKind, Endpoint, Later, Links, QuicListener, QuicListening, Root, SessionSettings, Sources, Store,
+    TunerSettings, VirtualPath, Walk, receive, send,
 };
 
 const LIMIT: Duration = Duration::from_secs(60);
 const TOKEN: [u8; 16] = [5; 16];
 const MOST: u16 = 4;
 
-fn listening() -> (Endpoint, Arriving) {
+fn listening() -> (Endpoint, Arriving, QuicListening) {
     let loopback = "127.0.0.1".parse().unwrap();
     let listener = QuicListener::bind((loopback, 0).into()).unwrap();
     let (address, fingerprint) = (listener.address().unwrap(), Some(listener.fingerprint()));
     let endpoint = Endpoint { channel: ChannelKind::Quic, address, token: TOKEN, fingerprint };
-    (endpoint, listener.start(TOKEN, MOST, vec![loopback]).unwrap())
+    let (arriving, listening) = listener.start(TOKEN, MOST, vec![loopback]).unwrap();
+    (endpoint, arriving, listening)
 }
 
 #[test]
@@ -29,7 +30,7 @@ fn a_tree_goes_over_quic_both_ways() {
         for at in 0..50 {
             std::fs::write(from.path().join(format!("small {at}")), &bytes[at..2000]).unwrap();
         }
-        let (endpoint, arriving) = listening();
+        let (endpoint, arriving, _listening) = listening();
         let tuner = TunerSettings { first: 1, most: MOST, channel: ChannelKind::Quic, others: Vec::new() };
         let first = vec![(0, endpoint.make(0, MOST, LIMIT).unwrap())];
         let maker = Box::new(move |number| endpoint.make(number, MOST, LIMIT));
@@ -54,7 +55,7 @@ fn a_tree_goes_over_quic_both_ways() {
 
 #[test]
 fn another_certificate_and_another_token_are_refused() {
-    let (endpoint, arriving) = listening();
+    let (endpoint, arriving, _listening) = listening();
     let forged = Endpoint { fingerprint: Some([1; 32]), ..endpoint };
     let error = forged.make(0, MOST, LIMIT).err().unwrap().to_string();
     assert!(error.contains("not the certificate that the control connection named"), "{error}");

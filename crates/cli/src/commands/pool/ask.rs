@@ -1,0 +1,256 @@
+//! `verbena pool get`, `set` and the others: a client of a pool that runs.
+
+use std::io::{Read, Write, stdin};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use verbena_pool::Client;
+use verbena_terms::Lapse;
+
+use crate::error::{Error, Result};
+use crate::output::{Format, output, write_json};
+
+/// Ask a pool that runs, or another server of memcached's text protocol.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Print the value of a key. Exit code 1 if there is none.
+    #[command(after_long_help = "Examples:\n  verbena pool get greeting --server 127.0.0.1:11212")]
+    Get(Get),
+    /// Set a key, to the value that is given or to what stands on standard input.
+    #[command(
+        after_long_help = "Examples:\n  verbena pool set greeting hello --expires 1h\n  verbena pool set photo < photo.jpg"
+    )]
+    Set(Set),
+    /// Delete keys. Exit code 1 if one of them had no value.
+    #[command(after_long_help = "Examples:\n  verbena pool rm greeting photo")]
+    Rm(Rm),
+    /// Give a key another time. Exit code 1 if it has no value.
+    #[command(after_long_help = "Examples:\n  verbena pool touch greeting 2h")]
+    Touch(Touch),
+    /// List the objects in the memory of the pool that is asked: key, bytes, expiry. The first ten thousand.
+    #[command(after_long_help = "Examples:\n  verbena pool ls --json")]
+    Ls(Ls),
+    /// Show what the pool that is asked counts.
+    #[command(after_long_help = "Examples:\n  verbena pool stat --json")]
+    Stat(Stat),
+    /// Delete everything in the pool.
+    #[command(after_long_help = "Examples:\n  verbena pool flush")]
+    Flush(Flush),
+}
+
+/// Which pool.
+#[derive(Args, Debug)]
+pub struct Reach {
+    /// HOST:PORT of the pool, or the path of its unix socket.
+    #[arg(long, value_name = "SERVER", default_value = "127.0.0.1:11211")]
+    server: String,
+    /// How long to wait for an answer.
+    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(5), value_parser = Lapse::or_seconds)]
+    patience: Lapse,
+    #[command(flatten)]
+    format: Format,
+}
+
+#[derive(Args, Debug)]
+pub struct Get {
+    /// The key.
+    key: String,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+#[derive(Args, Debug)]
+pub struct Set {
+    /// The key.
+    key: String,
+    /// The value; standard input if it is left out.
+    value: Option<String>,
+    /// After how long it expires; 0s is never. Whole seconds.
+    #[arg(long, value_name = "TIME", default_value_t = Lapse(Duration::ZERO), value_parser = Lapse::or_seconds)]
+    expires: Lapse,
+    /// The client's flags.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    flags: u32,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+#[derive(Args, Debug)]
+pub struct Rm {
+    /// The keys.
+    #[arg(required = true)]
+    keys: Vec<String>,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+#[derive(Args, Debug)]
+pub struct Touch {
+    /// The key.
+    key: String,
+    /// After how long it expires; 0s is never. Whole seconds.
+    #[arg(value_name = "TIME", value_parser = Lapse::or_seconds)]
+    expires: Lapse,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+#[derive(Args, Debug)]
+pub struct Ls {
+    #[command(flatten)]
+    reach: Reach,
+}
+
+#[derive(Args, Debug)]
+pub struct Stat {
+    #[command(flatten)]
+    reach: Reach,
+}
+
+#[derive(Args, Debug)]
+pub struct Flush {
+    #[command(flatten)]
+    reach: Reach,
+}
+
+impl Reach {
+    fn client(&self) -> Result<Client> {
+        Ok(Client::connect(&self.server, self.patience.0)?)
+    }
+}
+
+/// What `get --json` prints.
+#[derive(Serialize)]
+struct Got<'a> {
+    key: &'a str,
+    found: bool,
+    flags: Option<u32>,
+    cas: Option<u64>,
+    /// Where the value is no text, the bytes that are none are replaced.
+    value: Option<String>,
+}
+
+/// What the others print with `--json`.
+#[derive(Serialize)]
+struct Done<'a> {
+    done: &'a str,
+    key: Option<&'a str>,
+    was_there: Option<bool>,
+}
+
+/// What `ls --json` prints of each.
+#[derive(Serialize)]
+struct Listed {
+    key: String,
+    bytes: u64,
+    /// Seconds of the Unix clock; 0 is never.
+    expires: u64,
+}
+
+/// Whole seconds, the last one begun.
+fn seconds(lapse: Lapse) -> u32 {
+    u32::try_from(lapse.0.as_millis().div_ceil(1000)).unwrap_or(u32::MAX)
+}
+
+fn report(format: Format, done: &Done<'_>) -> Result<()> {
+    let mut out = output();
+    if format.json {
+        return write_json(&mut out, done);
+    }
+    match (done.key, done.was_there) {
+        (Some(key), Some(false)) => writeln!(out, "{key} has no value")?,
+        (Some(key), _) => writeln!(out, "{} {key}", done.done)?,
+        (None, _) => writeln!(out, "{}", done.done)?,
+    }
+    Ok(())
+}
+
+impl Command {
+    /// Asks.
+    pub fn run(self) -> Result<()> {
+        match self {
+            Command::Get(Get { key, reach }) => get(&key, &reach),
+            Command::Set(Set { key, value, expires, flags, reach }) => {
+                let value = match value {
+                    Some(value) => value.into_bytes(),
+                    None => {
+                        let mut value = vec![];
+                        let read = stdin().lock().read_to_end(&mut value);
+                        read.map_err(|source| Error::System { doing: "read the value from standard input", source })?;
+                        value
+                    }
+                };
+                reach.client()?.set(&key, flags, seconds(expires), &value)?;
+                report(reach.format, &Done { done: "set", key: Some(&key), was_there: None })
+            }
+            Command::Rm(Rm { keys, reach }) => {
+                let (mut client, mut all) = (reach.client()?, true);
+                for key in keys {
+                    let was_there = client.delete(&key)?;
+                    all &= was_there;
+                    report(reach.format, &Done { done: "deleted", key: Some(&key), was_there: Some(was_there) })?;
+                }
+                if all { Ok(()) } else { Err(Error::No) }
+            }
+            Command::Touch(Touch { key, expires, reach }) => {
+                let was_there = reach.client()?.touch(&key, seconds(expires))?;
+                report(reach.format, &Done { done: "touched", key: Some(&key), was_there: Some(was_there) })?;
+                if was_there { Ok(()) } else { Err(Error::No) }
+            }
+            Command::Ls(Ls { reach }) => list(&reach),
+            Command::Stat(Stat { reach }) => {
+                let all = reach.client()?.statistics("")?;
+                let mut out = output();
+                if reach.format.json {
+                    let all = all.into_iter().map(|(name, value)| {
+                        let number = value.parse::<u64>().map(Value::from);
+                        (name, number.unwrap_or(Value::String(value)))
+                    });
+                    return write_json(&mut out, &Map::from_iter(all));
+                }
+                Ok(all.iter().try_for_each(|(name, value)| writeln!(out, "{name:<20} {value}"))?)
+            }
+            Command::Flush(Flush { reach }) => {
+                reach.client()?.flush()?;
+                report(reach.format, &Done { done: "flushed", key: None, was_there: None })
+            }
+        }
+    }
+}
+
+fn get(key: &str, reach: &Reach) -> Result<()> {
+    let found = reach.client()?.get(key)?;
+    let mut out = output();
+    if reach.format.json {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (flags, cas) = (found.as_ref().map(|value| value.flags), found.as_ref().map(|value| value.cas));
+        let value = found.as_ref().map(|value| text(&value.bytes));
+        write_json(&mut out, &Got { key, found: found.is_some(), flags, cas, value })?;
+    } else if let Some(value) = &found {
+        // As it is: nothing is added to a value, and no colour is taken out of it.
+        let mut out = std::io::stdout().lock();
+        out.write_all(&value.bytes)?;
+        out.flush()?;
+    }
+    if found.is_some() { Ok(()) } else { Err(Error::No) }
+}
+
+fn list(reach: &Reach) -> Result<()> {
+    let all = reach.client()?.statistics("objects")?;
+    let listed = all.into_iter().map(|(key, rest)| {
+        let (bytes, expires) = rest.split_once(' ').unwrap_or((&rest, ""));
+        Listed { key, bytes: bytes.parse().unwrap_or(0), expires: expires.parse().unwrap_or(0) }
+    });
+    let listed: Vec<Listed> = listed.collect();
+    let mut out = output();
+    if reach.format.json {
+        return write_json(&mut out, &listed);
+    }
+    for Listed { key, bytes, expires } in &listed {
+        let until = if *expires == 0 { "never".into() } else { expires.to_string() };
+        writeln!(out, "{bytes:>10} {until:>12} {key}")?;
+    }
+    Ok(())
+}

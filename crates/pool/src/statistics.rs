@@ -1,0 +1,76 @@
+//! `stats`: the names that memcached's own have where both count the same.
+
+use std::process;
+use std::sync::OnceLock;
+
+use verbena_coop::service::PoolService;
+use verbena_memcache::{Statistics, print};
+
+use crate::execute::seconds;
+use crate::observed::Observed;
+
+/// Objects that `stats objects` lists at the most.
+const LISTED: usize = 10_000;
+
+/// The second in which this was asked first: when the server starts.
+pub(crate) fn started() -> u64 {
+    static STARTED: OnceLock<u64> = OnceLock::new();
+    *STARTED.get_or_init(seconds)
+}
+
+pub(crate) fn print(which: Statistics<'_>, pool: &PoolService, observed: &Observed, out: &mut Vec<u8>) {
+    match which {
+        Statistics::General => general(pool, observed, out),
+        Statistics::Settings => settings(pool, out),
+        Statistics::Items => {
+            let standing = pool.standing();
+            print::statistic("items:1:number", &standing.objects.to_string(), out);
+            print::statistic("items:1:mem_requested", &standing.used.to_string(), out);
+        }
+        Statistics::Named(b"objects") => objects(pool, out),
+        // Counters are never set back: rates are made of two readings.
+        Statistics::Reset => return print::line("RESET", out),
+        Statistics::Detail(_) => return print::line("OK", out),
+        Statistics::DetailDump => {}
+        Statistics::Named(_) => return print::line("ERROR", out),
+    }
+    print::line("END", out);
+}
+
+fn general(pool: &PoolService, observed: &Observed, out: &mut Vec<u8>) {
+    let standing = pool.standing();
+    let (counts, started) = (standing.counts, started());
+    let mut say = |name: &str, value: u64| print::statistic(name, &value.to_string(), out);
+    say("pid", process::id().into());
+    say("uptime", seconds().saturating_sub(started));
+    say("time", seconds());
+    say("curr_connections", observed.connections.value().try_into().unwrap_or(0));
+    say("total_connections", observed.accepted.value());
+    say("cmd_get", counts.gets);
+    say("cmd_set", counts.sets);
+    say("get_hits", counts.hits);
+    say("get_misses", counts.gets.saturating_sub(counts.hits));
+    say("bytes", standing.used);
+    say("limit_maxbytes", standing.memory);
+    say("curr_items", standing.objects as u64);
+    say("pool_members", standing.members as u64);
+    say("pool_keys", standing.entries as u64);
+    say("pool_remote_reads", counts.remote_reads);
+    say("pool_unknown", counts.unknown);
+    say("pool_failed", counts.failed);
+    print::statistic("version", env!("CARGO_PKG_VERSION"), out);
+}
+
+fn settings(pool: &PoolService, out: &mut Vec<u8>) {
+    print::statistic("maxbytes", &pool.standing().memory.to_string(), out);
+    print::statistic("item_size_max", &pool.limits().value_bytes.to_string(), out);
+}
+
+/// `STAT key bytes expiry` of each object in this node's memory.
+fn objects(pool: &PoolService, out: &mut Vec<u8>) {
+    for object in pool.objects(LISTED) {
+        out.extend_from_slice(b"STAT ");
+        out.extend_from_slice(&object.key);
+        print::line(&format!(" {} {}", object.item.value.len(), object.item.head.expires), out);
+    }
+}

@@ -1,0 +1,6 @@
+//! `verbena pool` as processes, and what clients of several see.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod history;
+mod processes;

@@ -1,0 +1,429 @@
+//! `verbena pool` with real processes: two pools of one user are one cache, also while one of them is paused and killed.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use verbena_pool::{Client, ClientError};
+use verbena_testkit::programs::{verbena, wait_for};
+
+use crate::history::{History, Outcome};
+
+/// How long a client waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A process that ends with the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a program, and gives the first line of this kind that it prints.
+fn started(command: &mut Command, is_it: impl Fn(&str) -> bool) -> (Ended, String) {
+    let mut process = Ended(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
+    let line = lines.by_ref().map(Result::unwrap).find(|line| is_it(line)).expect("it says that it serves");
+    // It must not find its output closed.
+    std::thread::spawn(move || lines.for_each(drop));
+    (process, line)
+}
+
+/// A pool as a user starts it, but for the directories, which are this test's.
+fn pool(directory: &Path, log: &str, more: &[&str]) -> (Ended, String) {
+    pool_at(directory, log, "127.0.0.1:0", more)
+}
+
+fn pool_at(directory: &Path, log: &str, listen: &str, more: &[&str]) -> (Ended, String) {
+    let (runtime, state) = (directory.join("run"), directory.join("state"));
+    let mut command = verbena(&["pool", "--json", "--listen", listen, "--cluster-lease", "1s"]);
+    command.arg("--node-runtime").arg(runtime).arg("--node-state").arg(state).args(more);
+    let log = std::fs::File::create(directory.join(format!("{log}.log"))).unwrap();
+    let command = command.current_dir(directory).stderr(log);
+    let (process, line) = started(command, |line| line.contains(r#""event":"serving""#));
+    let serving: Value = serde_json::from_str(&line).unwrap();
+    (process, serving["address"].as_str().unwrap().to_owned())
+}
+
+fn connect(at: &str) -> Client {
+    Client::connect(at, PATIENCE).unwrap()
+}
+
+fn statistic(at: &str, name: &str) -> u64 {
+    let all = connect(at).statistics("").unwrap();
+    all.iter().find(|(found, _)| found == name).unwrap().1.parse().unwrap()
+}
+
+/// Waits until changes of all keys are decided, and this many nodes lend memory.
+fn wait_until_open(at: &str, members: u64) {
+    wait_for("all homes to decide", || {
+        let mut client = connect(at);
+        let is_set = (0..32).all(|nth| client.set(&format!("open-{nth}"), 0, 0, b"?").is_ok());
+        is_set && statistic(at, "pool_members") == members
+    });
+}
+
+fn signal(process: &Ended, signal: Signal) {
+    kill_process(Pid::from_raw(i32::try_from(process.0.id()).unwrap()).unwrap(), signal).unwrap();
+}
+
+fn value(client: &mut Client, key: &str) -> Option<String> {
+    client.get(key).unwrap().map(|found| String::from_utf8(found.bytes).unwrap())
+}
+
+#[test]
+fn two_pools_are_one_cache() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("memcached.sock");
+    let (_first, a) = pool(directory.path(), "a", &["--memory", "8MiB", "--socket", socket.to_str().unwrap()]);
+    let (second, b) = pool(directory.path(), "b", &["--memory", "8MiB"]);
+    wait_until_open(&a, 2);
+    wait_until_open(&b, 2);
+    let (mut one, mut other) = (connect(&a), connect(&b));
+    let mut hits = 0;
+    for nth in 0..400 {
+        let key = format!("key-{nth}");
+        one.set(&key, 7, 0, format!("one {nth}").as_bytes()).unwrap();
+        let read = value(&mut other, &key);
+        assert!(read.as_deref().is_none_or(|read| read == format!("one {nth}")), "{key}: {read:?}");
+        hits += u32::from(read.is_some());
+        match nth % 4 {
+            0 => assert!(other.delete(&key).unwrap(), "{key}"),
+            1 => other.set(&key, 0, 0, b"other").unwrap(),
+            2 => assert!(other.touch(&key, 1000).unwrap(), "{key}"),
+            _ => continue,
+        }
+        let expected = [None, Some("other".to_owned()), Some(format!("one {nth}"))][nth % 4].clone();
+        let read = value(&mut one, &key);
+        assert!(read.is_none() || read == expected, "{key}: {read:?}");
+        hits += u32::from(read.is_some());
+    }
+    assert!(hits > 500, "{hits} hits of 600 reads that could be");
+    assert!(statistic(&b, "pool_remote_reads") > 0, "nothing was read from the other's memory");
+
+    // A value of many frames, through the socket.
+    let large: Vec<u8> = (0..900_000u32).map(|nth| (nth % 251) as u8).collect();
+    connect(socket.to_str().unwrap()).set("large", 0, 0, &large).unwrap();
+    assert_eq!(other.get("large").unwrap().map(|found| found.bytes), Some(large));
+    other.flush().unwrap();
+    assert_eq!((value(&mut one, "key-3"), value(&mut other, "key-3")), (None, None));
+    the_protocol(&a, &b, &socket);
+
+    // What one says of itself, and the command as a client.
+    let ask = |arguments: &[&str], at: &str| {
+        let output = verbena(&[&["pool"], arguments, &["--server", at, "--json"]].concat()).output().unwrap();
+        (output.status.code().unwrap(), serde_json::from_slice::<Value>(&output.stdout).unwrap_or_default())
+    };
+    assert_eq!(ask(&["set", "greeting", "hello", "--expires", "1h"], &a).0, 0);
+    let (code, got) = ask(&["get", "greeting"], &b);
+    assert_eq!((code, &got["value"]), (0, &Value::from("hello")), "{got}");
+    let (code, listed) = ask(&["ls"], &a);
+    assert!(code == 0 && listed.as_array().unwrap().iter().any(|one| one["key"] == "greeting"), "{listed}");
+    assert_eq!(ask(&["touch", "greeting", "2h"], &b).0, 0);
+    assert_eq!(ask(&["rm", "greeting"], &b).0, 0);
+    assert_eq!((ask(&["get", "greeting"], &a).0, ask(&["rm", "greeting"], &a).0), (1, 1));
+    assert_eq!(ask(&["stat"], &a).1["limit_maxbytes"], 8 << 20);
+    assert_eq!(ask(&["flush"], &b).0, 0);
+    drop(second);
+    assert_eq!(ask(&["get", "greeting"], "127.0.0.1:1").0, 3, "no pool is there");
+}
+
+/// Text and meta commands, cut anywhere, what is refused, and a client of the binary protocol.
+fn the_protocol(a: &str, b: &str, socket: &Path) {
+    let long = "k".repeat(251);
+    let dialogue: [(&str, &str); 16] = [
+        ("set p 5 0 3\r\nabc\r\n", "STORED\r\n"),
+        ("get p none\r\n", "VALUE p 5 3\r\nabc\r\nEND\r\n"),
+        (
+            "append p 0 0 1\r\nd\r\nadd p 0 0 1\r\nx\r\nreplace q 0 0 1\r\nx\r\n",
+            "STORED\r\nNOT_STORED\r\nNOT_STORED\r\n",
+        ),
+        (
+            "set n 0 0 2\r\n41\r\nincr n 1\r\ndecr n 50\r\nincr p 1\r\n",
+            "STORED\r\n42\r\n0\r\nCLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
+        ),
+        ("set quiet 0 0 1 noreply\r\nz\r\nget quiet\r\n", "VALUE quiet 0 1\r\nz\r\nEND\r\n"),
+        ("mg p v f s\r\n", "VA 4 f5 s4\r\nabcd\r\n"),
+        ("mg none v\r\nmn\r\n", "EN\r\nMN\r\n"),
+        ("ms m S2\r\nmn\r\n", "CLIENT_ERROR"),
+        ("ms m 2\r\nhi\r\nmd m q\r\nmg m v q\r\nmn\r\n", "HD\r\nMN\r\n"),
+        ("mg stub N30 v\r\nmg stub v\r\n", "VA 0 W\r\n\r\nVA 0 Z\r\n\r\n"),
+        ("cas p 0 0 1 1\r\nx\r\n", "EXISTS\r\n"),
+        ("bogus\r\nversion\r\n", "ERROR\r\nVERSION "),
+        ("verbosity 1\r\nstats nothing\r\n", "OK\r\nERROR\r\n"),
+        ("set big 0 0 2000000\r\n", "SERVER_ERROR object too large for cache\r\n"),
+        ("gat 100 p\r\n", "VALUE p 5 4\r\nabcd\r\nEND\r\n"),
+        ("delete p\r\ndelete p\r\nget p\r\n", "DELETED\r\nNOT_FOUND\r\nEND\r\n"),
+    ];
+    let mut streams = (TcpStream::connect(a).unwrap(), TcpStream::connect(b).unwrap());
+    for (nth, (asked, expected)) in dialogue.iter().enumerate() {
+        let stream = if nth % 2 == 0 { &mut streams.0 } else { &mut streams.1 };
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        for part in asked.as_bytes().chunks(nth % 5 + 1) {
+            stream.write_all(part).unwrap();
+        }
+        if asked.starts_with("set big") {
+            // The value is swallowed, and then the stream is in step again.
+            stream.write_all(&vec![b'x'; 2_000_000]).unwrap();
+            stream.write_all(b"\r\nmn\r\n").unwrap();
+        }
+        let mut answered = vec![0; expected.len()];
+        stream.read_exact(&mut answered).unwrap();
+        assert_eq!(String::from_utf8_lossy(&answered), *expected, "to {asked:?}");
+        if !expected.ends_with("\r\n") || asked.starts_with("set big") {
+            stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+            while stream.read(&mut [0; 4096]).is_ok_and(|read| read > 0) {}
+        }
+    }
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.write_all(format!("get {long}\r\nmn\r\n").as_bytes()).unwrap();
+    let mut answered = [0; 16];
+    let read = stream.read(&mut answered).unwrap();
+    assert!(answered[..read].starts_with(b"CLIENT_ERROR"), "{:?}", String::from_utf8_lossy(&answered[..read]));
+    let mut binary = TcpStream::connect(a).unwrap();
+    binary.set_read_timeout(Some(PATIENCE)).unwrap();
+    binary.write_all(&[&[0x80, 0][..], &[0; 22]].concat()).unwrap();
+    let mut answered = vec![];
+    binary.read_to_end(&mut answered).unwrap();
+    assert_eq!((answered[0], answered[1]), (0x81, 0), "a binary error, and then the end");
+}
+
+/// pymemcache is a client that is used; it sends `noreply` on its own.
+#[test]
+fn a_client_of_python_sees_one_cache() {
+    let has = |python: &&str| {
+        Command::new(python).args(["-c", "import pymemcache"]).output().is_ok_and(|output| output.status.success())
+    };
+    // Debian's packages are of Debian's python.
+    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has) else {
+        eprintln!("skipped: python3 has no pymemcache");
+        return;
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let (_first, a) = pool(directory.path(), "a", &[]);
+    let (_second, b) = pool(directory.path(), "b", &[]);
+    wait_until_open(&a, 2);
+    wait_until_open(&b, 2);
+    let script = "
+import sys
+from pymemcache.client.base import Client
+a, b = (Client(tuple([at.split(':')[0], int(at.split(':')[1])])) for at in sys.argv[1:3])
+hits = 0
+for nth in range(300):
+    key, value = 'key-%d' % nth, b'value-%d' % nth
+    a.set(key, value, noreply=False)
+    got = b.get(key)
+    assert got in (None, value), (key, got)
+    hits += got is not None
+    assert b.delete(key, noreply=False)
+    assert a.get(key) is None
+a.set('quiet', b'1')
+a.get('step')
+many = {'m%d' % nth: b'x' * nth for nth in range(50)}
+assert not b.set_many(many, noreply=False)
+got = a.get_many(many)
+assert all(many[key] == value for key, value in got.items())
+value, cas = a.gets('quiet')
+assert b.cas('quiet', b'2', cas) is True and a.cas('quiet', b'3', cas) is False
+assert a.incr('quiet', 5) == 7
+print(hits, len(got))
+";
+    let output = Command::new(python).args(["-c", script, &a, &b]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(output.stdout).unwrap();
+    let hits: Vec<u32> = said.split_whitespace().map(|word| word.parse().unwrap()).collect();
+    assert!(hits[0] > 200 && hits[1] > 30, "{said}");
+}
+
+#[test]
+fn a_pool_that_is_killed_costs_its_share_and_nothing_old_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_first, a) = pool(directory.path(), "a", &[]);
+    let (second, b) = pool(directory.path(), "b", &[]);
+    wait_until_open(&a, 2);
+    wait_until_open(&b, 2);
+    let (mut one, mut other) = (connect(&a), connect(&b));
+    for nth in 0..1000 {
+        let key = format!("key-{nth}");
+        one.set(&key, 0, 0, b"old").unwrap();
+        let client = if nth % 2 == 0 { &mut one } else { &mut other };
+        client.set(&key, 0, 0, b"new").unwrap();
+    }
+    signal(&second, Signal::KILL);
+    wait_until_open(&a, 1);
+    let mut left = 0;
+    for nth in 0..1000 {
+        match value(&mut one, &format!("key-{nth}")).as_deref() {
+            None => {}
+            Some("new") => left += 1,
+            Some(read) => panic!("key-{nth}: {read}"),
+        }
+    }
+    // Half of the keys were at home there, and half of the others' objects lay there.
+    println!("{left} of 1000 keys are left");
+    assert!((150..=600).contains(&left), "{left} of 1000 keys are left");
+}
+
+/// What clients of all pools do meanwhile.
+struct Clients {
+    history: Arc<Mutex<History>>,
+    stops: Arc<AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Clients {
+    const KEYS: u64 = 12;
+
+    /// Several at each of these pools.
+    fn start(pools: &[&str], each: u64) -> Clients {
+        let (history, stops) = (Arc::new(Mutex::new(History::default())), Arc::new(AtomicBool::new(false)));
+        let serial = Arc::new(AtomicU64::new(0));
+        let mut threads = vec![];
+        for (nth, at) in pools.iter().flat_map(|at| (0..each).map(move |_| at)).enumerate() {
+            let (at, history, stops, serial) = ((*at).to_owned(), history.clone(), stops.clone(), serial.clone());
+            threads.push(std::thread::spawn(move || {
+                let mut random = nth as u64 * 7919 + 1;
+                let mut client = None;
+                while !stops.load(Ordering::Relaxed) {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let key = (random >> 33) % Clients::KEYS;
+                    Clients::once(&at, &mut client, key, (random >> 50) % 10, &history, &serial);
+                }
+            }));
+        }
+        Clients { history, stops, threads }
+    }
+
+    fn once(
+        at: &str,
+        client: &mut Option<Client>,
+        key: u64,
+        choice: u64,
+        history: &Mutex<History>,
+        serial: &AtomicU64,
+    ) {
+        let Some(connected) = client else {
+            // A pool that is gone is there again a little later.
+            *client = Client::connect(at, PATIENCE).ok();
+            return std::thread::sleep(Duration::from_millis(2));
+        };
+        let name = format!("key-{key}");
+        let asked = Instant::now();
+        let outcome = match choice {
+            0 => connected.delete(&name).map(|_| Outcome::Deleted),
+            1..=3 => {
+                let value = serial.fetch_add(1, Ordering::Relaxed) + 1;
+                let set = connected.set(&name, 0, 0, value.to_string().as_bytes());
+                if let Err(error) = &set
+                    && Clients::may_be_done(error)
+                {
+                    history.lock().unwrap().record(key, asked, None, Outcome::Set(value));
+                }
+                set.map(|()| Outcome::Set(value))
+            }
+            _ => connected.get(&name).map(|found| {
+                found.map_or(Outcome::Miss, |found| {
+                    Outcome::Hit(String::from_utf8(found.bytes).unwrap().parse().unwrap())
+                })
+            }),
+        };
+        match outcome {
+            Ok(outcome) => history.lock().unwrap().record(key, asked, Some(Instant::now()), outcome),
+            Err(ClientError::Connection { .. }) => *client = None,
+            Err(ClientError::Refused(_)) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A deletion of which this is not known says nothing.
+    fn may_be_done(error: &ClientError) -> bool {
+        match error {
+            ClientError::Refused(line) => line == "SERVER_ERROR outcome unknown",
+            _ => true,
+        }
+    }
+
+    fn counted(&self) -> usize {
+        self.history.lock().unwrap().len()
+    }
+
+    fn wait_for(&self, more: usize) {
+        let from = self.counted();
+        wait_for("clients to get answers", || self.counted() >= from + more);
+    }
+
+    fn end(self) -> History {
+        self.stops.store(true, Ordering::Relaxed);
+        self.threads.into_iter().for_each(|thread| thread.join().unwrap());
+        Arc::into_inner(self.history).unwrap().into_inner().unwrap()
+    }
+}
+
+#[test]
+fn nothing_old_is_read_while_pools_are_paused_and_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let small = ["--memory", "1MiB", "--pool-patience", "500ms"];
+    let (_first, a) = pool(directory.path(), "a", &small);
+    let (second, b) = pool(directory.path(), "b", &small);
+    wait_until_open(&a, 2);
+    wait_until_open(&b, 2);
+    let clients = Clients::start(&[&a, &b], 3);
+    clients.wait_for(3000);
+    let rounds = if std::env::var_os("VERBENA_LONG").is_some() { 20 } else { 2 };
+    for _ in 0..rounds {
+        // Beyond its lease: what it was home of goes to the other, is changed there, and comes back.
+        signal(&second, Signal::STOP);
+        std::thread::sleep(Duration::from_millis(2500));
+        signal(&second, Signal::CONT);
+        wait_until_open(&b, 2);
+        clients.wait_for(2000);
+        // Within it.
+        signal(&second, Signal::STOP);
+        std::thread::sleep(Duration::from_millis(300));
+        signal(&second, Signal::CONT);
+        clients.wait_for(500);
+    }
+    signal(&second, Signal::KILL);
+    wait_until_open(&a, 1);
+    clients.wait_for(1000);
+    let (_third, c) = pool_at(directory.path(), "c", &b, &small);
+    assert_eq!(c, b);
+    wait_until_open(&b, 2);
+    clients.wait_for(2000);
+    let history = clients.end();
+    let (operations, hits) = (history.len(), history.hits());
+    println!("{operations} operations, {hits} hits, {} unknown", history.unknown());
+    let violations = history.violations();
+    assert!(
+        violations.is_empty(),
+        "{} of {operations}:\n{}",
+        violations.len(),
+        violations[..violations.len().min(5)].join("\n")
+    );
+    assert!(hits * 5 > operations, "{hits} hits of {operations} operations");
+}
+
+/// So that we know that the test above sees: two pools with directories of their own are two caches.
+#[test]
+fn two_islands_are_stale() {
+    let [one, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let ((_first, a), (_second, b)) = (pool(one.path(), "a", &[]), pool(other.path(), "b", &[]));
+    wait_until_open(&a, 1);
+    wait_until_open(&b, 1);
+    let clients = Clients::start(&[&a, &b], 1);
+    clients.wait_for(500);
+    let violations = clients.end().violations();
+    assert!(!violations.is_empty(), "nothing old was seen");
+}
