@@ -112,8 +112,6 @@ pub enum CopyError {
     Session(#[from] SessionError),
 }
 
-}
-
 /// Copies a tree. `report` is called as files come to their end; `false` breaks the copy off.
 ///
 /// # Errors

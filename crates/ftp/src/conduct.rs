@@ -56,8 +56,7 @@ impl Machine {
                 let fits = |kind: &ChannelKind| may_be_clear || kind.is_encrypted();
                 let channels: Vec<ChannelKind> = known.filter(fits).collect();
                 if channels.is_empty() {
-                    let names: Vec<&str> =
-                        ChannelKind::ALL.into_iter().filter(fits).map(ChannelKind::name).collect();
+                    let names: Vec<&str> = ChannelKind::ALL.into_iter().filter(fits).map(ChannelKind::name).collect();
                     self.reply(504, &format!("The channels are {}.", names.join(" and ")));
                 } else {
                     self.waiting = Some(Waiting::Session);

@@ -71,6 +71,9 @@ pub struct Command {
     format: Format,
 }
 
+/// Connections of plain FTP where the command line does not say how many.
+const PLAIN_CONNECTIONS: u16 = 4;
+
 #[derive(Serialize)]
 struct Copied {
     /// Files and directories that stand.
@@ -129,7 +132,7 @@ impl Command {
             local,
             direction,
             streams: self.streams,
-            channels: self.channel,
+            channels: self.channel.clone(),
             is_durable: !self.no_sync,
             timeout: self.reach.timeout(),
         };
@@ -155,7 +158,12 @@ impl Command {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
         let summary = match copied {
-            Some(Err(CopyError::Refused { ref command, code: 500 | 502, .. })) if command == "TPRT" => None,
+            // Who names another channel than tcp is not given plain FTP, which goes over it.
+            Some(Err(CopyError::Refused { ref command, code: 500 | 502, .. }))
+                if command == "TPRT" && self.channel.contains(&ChannelKind::Tcp) =>
+            {
+                None
+            }
             Some(copied) => Some(copied?),
             None => None,
         };
@@ -203,7 +211,7 @@ impl Command {
             remote,
             local,
             direction,
-            connections: streams,
+            connections: streams.unwrap_or(PLAIN_CONNECTIONS),
             timeout,
             is_update: self.update,
             exclude: self.exclude.iter().map(|name| name.clone().into_bytes()).collect(),
@@ -269,7 +277,10 @@ impl Command {
         let (seconds, bytes) = (began.elapsed().as_secs_f64(), moved.size - moved.kept);
         let mut out = output();
         match self.format.json {
-            true => write_json(&mut out, &Copied { entries: 1, bytes, seconds, failures: Vec::new() }),
+            true => write_json(
+                &mut out,
+                &Copied { entries: 1, bytes, seconds, streams: 1, notes: Vec::new(), failures: Vec::new() },
+            ),
             false => Ok(writeln!(out, "the file stands, {bytes} bytes were sent in {seconds:.1} s")?),
         }
     }
