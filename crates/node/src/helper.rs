@@ -19,6 +19,7 @@ use verbena_terms::{Incarnation, Rank, ViewNumber};
 
 use crate::answers::Answers;
 use crate::api::{self, Api, Sources};
+use crate::application::Applications;
 use crate::config::Settings;
 use crate::desk::Desk;
 use crate::drain::Drain;
@@ -234,6 +235,7 @@ impl Helper {
             neighbours: neighbours.clone(),
             metrics: metrics.clone(),
             files: files.clone(),
+            applications: Applications::beside(settings)?,
             longest_transaction: longest,
         })?;
         let rings = Rings::shown_by(&metrics)?;
