@@ -87,12 +87,26 @@ impl Updates {
     /// Write nothing then. [`Error::Nobody`], [`Error::Unavailable`] and [`Error::Refused`] say that nothing has begun;
     /// after any other an update may be open that the helper takes for one of unknown outcome.
     pub async fn begin(&self, touched: &Scope) -> Result<Update> {
-        let body = Touched::from(touched);
-        let Begun { update } = self.ask(Kind::Begin, Method::POST, "/v1/updates", Some(&body)).await?;
+        self.begin_as(&Touched::from(touched)).await
+    }
+
+    /// Begins an update as another helper was told of it.
+    #[doc(hidden)]
+    pub async fn begin_as(&self, touched: &Touched) -> Result<Update> {
+        let Begun { update } = self.ask(Kind::Begin, Method::POST, "/v1/updates", Some(touched)).await?;
         if update.is_empty() || !update.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
             return Err(Error::Malformed(format!("an update called {update:?}")));
         }
         Ok(Update { updates: self.clone(), name: Some(update) })
+    }
+
+    /// A purge of what a request to the helper says, word for word.
+    ///
+    /// # Errors
+    /// As with [`purge`](Self::purge).
+    pub async fn purge_as(&self, touched: &Touched) -> Result<()> {
+        let _: Purged = self.ask(Kind::Begin, Method::POST, "/v1/purge", Some(touched)).await?;
+        Ok(())
     }
 
     /// Takes whatever is made of this out of every cache, for good: an update that writes nothing.

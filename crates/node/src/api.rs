@@ -37,7 +37,9 @@ use verbena_protocol::api::{Begun, End, Ended, HELPER_WAITS, Outcome, Problem, P
 use verbena_protocol::wire::SAMPLED_KEYS;
 use verbena_terms::{Clock, MAX_DEPENDENCIES, MAX_DEPENDENCY_NAME_BYTES};
 
+use crate::announced::Elsewhere;
 use crate::answers::pages;
+use crate::application::Applications;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::neighbours::Neighbours;
@@ -65,6 +67,8 @@ pub(crate) struct Sources {
     pub(crate) metrics: Arc<Registry>,
     /// Shown to whoever asks for them.
     pub(crate) files: Arc<OnceLock<&'static [File]>>,
+    /// The other applications of the user, which updates are announced to as well; none where this node has a name.
+    pub(crate) applications: Option<Applications>,
     /// After how long a bracket that nobody ends has an unknown outcome.
     pub(crate) longest_transaction: Duration,
 }
@@ -81,7 +85,13 @@ struct Open {
     /// Random: a program whose helper was started again must not end another's update, which began under the same number.
     life: String,
     next: u64,
-    tickets: HashMap<String, Ticket>,
+    updates: HashMap<String, Begin>,
+}
+
+/// An update that a program has begun: at this cluster, and at those of other applications.
+struct Begin {
+    ticket: Ticket,
+    elsewhere: Elsewhere,
 }
 
 pub(crate) type Answer = Response<Full<Bytes>>;
@@ -282,24 +292,39 @@ impl Api {
     }
 
     async fn begin(self: Arc<Self>, body: Incoming) -> Answer {
-        let (content, scope) = match self.touched(body, Scope::Everything).await {
-            Ok(touched) => touched,
+        let begun = match self.begin_everywhere(body, Scope::Everything).await {
+            Ok(begun) => begun,
             Err(answer) => return answer,
         };
-        match content.begin(scope).await {
-            Ok(ticket) => {
-                let update = self.open.lock().insert(ticket);
-                let (api, begun) = (self.clone(), Begun { update: update.clone() });
-                tokio::spawn(async move {
-                    tokio::time::sleep(api.sources.longest_transaction).await;
-                    // Dropped, its outcome is unknown.
-                    if api.open.lock().tickets.remove(&update).is_some() {
-                        tracing::warn!(update, "an update was begun by a program and never ended");
-                    }
-                });
-                answer(StatusCode::CREATED, &begun)
+        let update = self.open.lock().insert(begun);
+        let (api, begun) = (self.clone(), Begun { update: update.clone() });
+        tokio::spawn(async move {
+            let longest = api.sources.longest_transaction;
+            tokio::time::sleep(longest).await;
+            let left = api.open.lock().updates.remove(&update);
+            if let Some(Begin { ticket, elsewhere }) = left {
+                tracing::warn!(update, "an update was begun by a program and never ended");
+                // Dropped, its outcome is unknown.
+                drop(ticket);
+                elsewhere.leave_open(longest);
             }
-            Err(refused) => error(StatusCode::SERVICE_UNAVAILABLE, refused.to_string()),
+        });
+        answer(StatusCode::CREATED, &begun)
+    }
+
+    async fn begin_everywhere(&self, body: Incoming, all: Scope) -> std::result::Result<Begin, Answer> {
+        let unavailable = |problem: String| error(StatusCode::SERVICE_UNAVAILABLE, problem);
+        let touched: Touched = read(body).await?;
+        let is_purge = all == Scope::All;
+        let scope = self.scope(&touched, all).map_err(bad_request)?;
+        let elsewhere = Elsewhere::begin(self.sources.applications.as_ref(), &touched, is_purge).await;
+        let elsewhere = elsewhere.map_err(|problem| unavailable(problem.to_string()))?;
+        match self.sources.content.begin(scope).await {
+            Ok(ticket) => Ok(Begin { ticket, elsewhere }),
+            Err(refused) => {
+                elsewhere.end(Outcome::NotSent).await;
+                Err(unavailable(refused.to_string()))
+            }
         }
     }
 
@@ -308,31 +333,42 @@ impl Api {
             Ok(end) => end,
             Err(answer) => return answer,
         };
-        let Some(ticket) = self.open.lock().tickets.remove(update) else {
+        let left = self.open.lock().updates.remove(update);
+        let Some(Begin { ticket, elsewhere }) = left else {
             return error(StatusCode::NOT_FOUND, "no such update is open: it was ended, or never ended for too long");
         };
         let acknowledge = match end.outcome {
-            Outcome::Done => ticket.answered().await == Finish::Answer,
+            Outcome::Done => {
+                let knows = ticket.answered().await == Finish::Answer;
+                elsewhere.end(Outcome::Done).await && knows
+            }
             Outcome::NotSent => {
                 ticket.not_sent();
+                elsewhere.end(Outcome::NotSent).await;
                 true
             }
-            Outcome::Unknown => false,
+            Outcome::Unknown => {
+                drop(ticket);
+                elsewhere.leave_open(self.sources.longest_transaction);
+                false
+            }
         };
         answer(StatusCode::OK, &Ended { acknowledge })
     }
 
     async fn purge(&self, body: Incoming) -> Answer {
-        let (content, scope) = match self.touched(body, Scope::All).await {
-            Ok(touched) => touched,
-            Err(answer) => return answer,
-        };
-        match content.begin(scope).await {
-            Ok(ticket) => {
+        match self.begin_everywhere(body, Scope::All).await {
+            Ok(Begin { ticket, elsewhere }) => {
                 ticket.not_sent();
+                if !elsewhere.end(Outcome::NotSent).await {
+                    return error(
+                        StatusCode::SERVICE_UNAVAILABLE,
+                        "an application of this user did not say that it has purged",
+                    );
+                }
                 answer(StatusCode::OK, &Purged { purged: true })
             }
-            Err(refused) => error(StatusCode::SERVICE_UNAVAILABLE, refused.to_string()),
+            Err(answer) => answer,
         }
     }
 
@@ -366,55 +402,50 @@ impl Api {
     }
 
     /// `all` is what everything means.
-    async fn touched(&self, body: Incoming, all: Scope) -> std::result::Result<(&Content, Scope), Answer> {
+    fn scope(&self, touched: &Touched, all: Scope) -> std::result::Result<Scope, String> {
         let content = &self.sources.content;
-        let touched: Touched = read(body).await?;
         let Touched { dependencies, pages, prefixes, everything } = touched;
         let named = dependencies.len() + pages.len() + prefixes.len();
-        if everything == (named > 0) {
-            return Err(bad_request(
-                "give \"dependencies\": [names], \"pages\": [addresses], \"prefixes\": [addresses], or \"everything\": true",
-            ));
+        if *everything == (named > 0) {
+            return Err(
+                "give \"dependencies\": [names], \"pages\": [addresses], \"prefixes\": [addresses], or \"everything\": true"
+                    .into(),
+            );
         }
-        if everything {
-            return Ok((content, all));
+        if *everything {
+            return Ok(all);
         }
         if named > MAX_DEPENDENCIES {
-            return Err(bad_request(format!(
-                "{named} dependencies and pages; at most {MAX_DEPENDENCIES}, or everything"
-            )));
+            return Err(format!("{named} dependencies and pages; at most {MAX_DEPENDENCIES}, or everything"));
         }
         let mut touches = Vec::with_capacity(named);
         for name in dependencies {
             if name.is_empty() || name.len() > MAX_DEPENDENCY_NAME_BYTES {
-                return Err(bad_request(format!(
-                    "a dependency's name of {} bytes; 1 to {MAX_DEPENDENCY_NAME_BYTES}",
-                    name.len()
-                )));
+                return Err(format!("a dependency's name of {} bytes; 1 to {MAX_DEPENDENCY_NAME_BYTES}", name.len()));
             }
             touches.push(content.names().dependency(name.as_bytes()));
         }
         for address in pages {
-            let Some(page) = page(content, |keys| keys.of_address(&address)) else {
-                return Err(bad_request(format!(
+            let Some(page) = page(content, |keys| keys.of_address(address)) else {
+                return Err(format!(
                     "{address:?} is no address of a page: http://HOST/PATH?QUERY as clients ask for it"
-                )));
+                ));
             };
             touches.push(page.into());
             // A route may have changed the query with which clients ask for it.
-            if let Some(any_query) = self::page(content, |keys| keys.of_any_query_at(&address)) {
+            if let Some(any_query) = self::page(content, |keys| keys.of_any_query_at(address)) {
                 touches.push(any_query.into());
             }
         }
         for address in prefixes {
-            let Some(prefix) = page(content, |keys| keys.of_prefix_at(&address)) else {
-                return Err(bad_request(format!(
+            let Some(prefix) = page(content, |keys| keys.of_prefix_at(address)) else {
+                return Err(format!(
                     "{address:?} is no prefix of addresses: http://HOST/PATH without a query, of {MOST_PREFIXES} segments at most"
-                )));
+                ));
             };
             touches.push(prefix.into());
         }
-        Ok((content, Scope::of_update(touches)))
+        Ok(Scope::of_update(touches))
     }
 }
 
@@ -427,14 +458,14 @@ fn page(content: &Content, key: impl FnOnce(&Keys) -> Option<Key>) -> Option<Pag
 impl Open {
     fn new() -> Result<Open> {
         let life = u64::from_le_bytes(random("take random bytes")?);
-        Ok(Open { life: format!("{life:016x}"), next: 1, tickets: HashMap::new() })
+        Ok(Open { life: format!("{life:016x}"), next: 1, updates: HashMap::new() })
     }
 
-    /// Keeps the ticket, and gives the update's name.
-    fn insert(&mut self, ticket: Ticket) -> String {
+    /// Keeps it, and gives the update's name.
+    fn insert(&mut self, begun: Begin) -> String {
         let update = format!("{}-{}", self.life, self.next);
         self.next += 1;
-        self.tickets.insert(update.clone(), ticket);
+        self.updates.insert(update.clone(), begun);
         update
     }
 }

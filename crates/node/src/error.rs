@@ -1,6 +1,7 @@
 //! Why a helper cannot be started, or had to end.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use thiserror::Error;
 use verbena_cluster::SEATS;
@@ -48,8 +49,7 @@ pub enum Error {
     },
     /// Plain processes that do not belong to these run on the machine.
     #[error(
-        "process {process} of user {user} runs a plain node or proxy on this machine, and with another runtime directory than {} or another \
-         cluster.name: two caches that do not know of each other would not be coherent (rule P11). Stop that one; or run this one as the same user with the same \
+        "process {process} of user {user} runs a plain node or proxy on this machine, and with another runtime directory than {}: two caches that do not know of each other would not be coherent (rule P11). Stop that one; or run this one as the same user with the same \
          XDG_RUNTIME_DIR and HOME; or configure both as members of a cluster ([cluster] members, docs/OPERATING.md); or, if they have no \
          application in common, name a runtime directory and a state directory for this one (--node-runtime, --node-state)",
         runtime.display()
@@ -89,6 +89,25 @@ pub enum Error {
         /// Which.
         service: &'static str,
         /// What it said.
+        reason: String,
+    },
+    /// Others do not let it in.
+    #[error("waited {} s in vain: {because}; try again when they are done, or give this application a cluster of its own (--name)", patience.as_secs())]
+    NotInTurn {
+        /// What it waited for.
+        because: &'static str,
+        /// How long.
+        patience: Duration,
+    },
+    /// A proxy of another application runs, and its cluster cannot be told of an update.
+    #[error(
+        "the application {name} of this user cannot be told of the update: {reason}; for one application alone, ask the helper of its own name \
+         (--cluster-name)"
+    )]
+    Untold {
+        /// Its cluster.
+        name: String,
+        /// Why not.
         reason: String,
     },
     /// A metric's name is taken or wrong.

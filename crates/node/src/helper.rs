@@ -20,6 +20,7 @@ use verbena_terms::{Incarnation, Rank, ViewNumber};
 
 use crate::answers::Answers;
 use crate::api::{self, Api, Sources};
+use crate::application::Applications;
 use crate::config::Settings;
 use crate::desk::Desk;
 use crate::drain::Drain;
@@ -248,6 +249,7 @@ impl Helper {
             neighbours: neighbours.clone(),
             metrics: metrics.clone(),
             files: files.clone(),
+            applications: Applications::beside(settings)?,
             longest_transaction: longest,
         })?;
         let (program_pages, later) = ProgramPages::new(content.clone(), longest);

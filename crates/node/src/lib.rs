@@ -20,8 +20,10 @@
 //! A panic on any thread of the helper ends the process with a signal: a helper that lost a part would be worse than none,
 //! because peers and programs would wait for what never comes.
 
+mod announced;
 mod answers;
 mod api;
+mod application;
 mod config;
 mod desk;
 mod drain;
@@ -64,6 +66,7 @@ mod told;
 mod waiting;
 mod windows;
 
+pub use application::Application;
 pub use config::{NodeConfig, Settings};
 pub use error::{Error, Result};
 pub use file::File;

@@ -4,7 +4,7 @@
 //! namespace and takes back with the process:
 //!
 //! ```text
-//!  @verbena-plain/FAMILY/UID/PID     FAMILY: 16 hexadecimal digits, of the runtime directory and the name
+//!  @verbena-plain/FAMILY/UID/PID     FAMILY: 16 hexadecimal digits, of the runtime directory
 //!  @verbena-plain                    held while somebody looks around, so that of two who come at once one is first
 //! ```
 //!
@@ -40,7 +40,7 @@ impl Mark {
     /// [`Error::Strangers`] if there is.
     pub(crate) fn leave(seats: &Seats) -> Result<Mark> {
         let _turn = turn()?;
-        let family = format!("{:016x}", hash(&seats.family()));
+        let family = format!("{:016x}", hash(seats.family()));
         let names = fs::read_to_string(NAMES).map_err(|error| Error::file("read", NAMES, error))?;
         if let Some((user, process)) = names
             .lines()

@@ -62,6 +62,16 @@ impl OpenUpdates {
         OpenUpdates { directory, boot: verbena_ipc::boot_id().ok(), own: None }
     }
 
+    /// Whether each record says that nothing is open. One that says nothing may hide something.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let entries = match fs::read_dir(&self.directory) {
+            Ok(entries) => entries,
+            Err(error) => return error.kind() == ErrorKind::NotFound,
+        };
+        let mut of = entries.flatten().filter_map(|entry| incarnation_of(&entry.path()));
+        of.all(|who| matches!(self.read_file(who, 0, true), Recorded::Open(open) if open.is_empty()))
+    }
+
     fn path(&self, who: Incarnation) -> PathBuf {
         self.directory.join(format!("{}-{}", who.rank.0, who.start))
     }

@@ -70,10 +70,9 @@ impl Seats {
         })
     }
 
-    /// What tells these seats from all others on the machine.
-    pub(crate) fn family(&self) -> Vec<u8> {
-        let name = self.cluster.seat_name(Rank(1));
-        [self.runtime.as_os_str().as_bytes(), &[0], name.as_bytes()].concat()
+    /// What tells the seats of this user, whatever their clusters, from those of others.
+    pub(crate) fn family(&self) -> &[u8] {
+        self.runtime.as_os_str().as_bytes()
     }
 
     /// Where the helpers in these seats meet.

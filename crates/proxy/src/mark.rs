@@ -32,6 +32,19 @@ pub struct Marks {
 }
 
 impl Marks {
+    /// What tells the application of a proxy from others: its origins, in whatever order and however they are spelled.
+    pub fn identity(config: &ProxyConfig) -> u64 {
+        let mut origins: Vec<_> = config
+            .origin
+            .iter()
+            .flat_map(|origin| origin.parse::<Address>())
+            .map(|address| canonical(&address))
+            .collect();
+        origins.sort_unstable();
+        origins.dedup();
+        hashed(&origins.join("\n"))
+    }
+
     /// Marks the applications of a proxy. `cluster` is the fingerprint of the key of names, which differs between any two clusters.
     ///
     /// Of two proxies that begin at the same moment both see the other, since each marks first and looks then.
@@ -122,6 +135,17 @@ mod tests {
         assert_eq!(text("http://App:81"), text("http://app:81"));
         assert_ne!(text("http://app:81"), text("http://app:82"));
         assert_eq!(text("unix:/tmp/../tmp"), text("unix:/tmp"));
+    }
+
+    #[test]
+    fn an_application_is_its_origins() {
+        let of = |origins: &[&str]| {
+            let origin = origins.iter().map(|origin| (*origin).to_owned()).collect();
+            Marks::identity(&ProxyConfig { origin, ..ProxyConfig::default() })
+        };
+        assert_eq!(of(&["http://a", "http://localhost:81"]), of(&["http://127.0.0.1:81", "http://a:80", "http://A"]));
+        assert_ne!(of(&["http://a"]), of(&["http://a", "http://b"]));
+        assert_ne!(of(&["http://a:81"]), of(&["http://a:82"]));
     }
 
     #[test]

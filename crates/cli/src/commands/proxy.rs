@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
+use verbena_cluster::ClusterConfig;
 use verbena_database::{Database, DatabaseConfig};
 use verbena_metrics::Registry;
-use verbena_node::{Event, Helper};
+use verbena_node::{Application, Event, Helper};
 use verbena_proxy::{Marks, Proxy, ProxyConfig};
 use verbena_terms::Section;
 
@@ -24,7 +25,8 @@ use crate::output::Format;
 /// The application stays as it is. What a GET is answered with from the cache was checked, after the request arrived, against a
 /// version word at the page's home; what writes (POST, PUT, PATCH, DELETE) begins an update at every home before it reaches the
 /// application. What this rests on is in docs/CONTENT.md. The helper runs inside: on one machine nothing else is needed, also for
-/// several proxies, which find each other. On SIGHUP it reads the certificates again, and the configuration, and says what of that would change at the next start.
+/// several proxies of one application, which find each other; another application of the same user has a cluster of its own. On SIGHUP it reads the certificates again, and the
+/// configuration, and says what of that would change at the next start.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -37,6 +39,11 @@ pub struct Command {
     /// The application: http://HOST:PORT, or unix:/PATH for a unix socket. Several are used in turn, those that answer. The key proxy.origin.
     #[arg(long, value_name = "URL")]
     origin: Vec<String>,
+
+    /// What the cluster of this application is called. Proxies of one application have one name, and programs that announce updates, purge or ask say it with
+    /// `--cluster-name`. Without it an application is known by its origins. The key cluster.name.
+    #[arg(long, value_name = "NAME", conflicts_with = "cluster.name")]
+    name: Option<String>,
 
     /// The application's database, mysql://USER:PASSWORD@HOST:PORT: a relay before it tells the cache what pages depend on. The key database.to.
     #[arg(long, value_name = "URL")]
@@ -64,7 +71,7 @@ pub struct Command {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Line<'a> {
-    Serving(&'a Serving<'a>),
+    Serving(Box<Serving<'a>>),
     Happened(&'a Event),
     Ended { event: &'static str },
 }
@@ -76,6 +83,8 @@ struct Serving<'a> {
     /// How clients reach it.
     scheme: &'static str,
     origins: &'a [String],
+    /// What the node is called.
+    name: &'a str,
     pid: u32,
     socket: &'a Path,
     http: &'a Path,
@@ -107,7 +116,9 @@ impl Command {
             let registry = Arc::new(Registry::new());
             // Before the helper joins a cluster that it would have to leave again.
             Proxy::check(&proxy)?;
-            let helper = Helper::start(&settings, vec![], registry.clone(), observer)?;
+            let mut application = Application::find(&settings, Marks::identity(&proxy))?;
+            let helper = Helper::start(application.settings(), vec![], registry.clone(), observer)?;
+            application.started();
             helper.show(dashboard::FILES);
             let marks = Marks::take(&proxy, helper.content().names().fingerprint());
             let started = marks.map_err(Error::from).and_then(|marks| {
@@ -131,6 +142,7 @@ impl Command {
                 address: running.address(),
                 scheme: if proxy.tls_cert.is_empty() { "http" } else { "https" },
                 origins: &proxy.origin,
+                name: helper.name(),
                 pid: std::process::id(),
                 socket: helper.socket(),
                 http,
@@ -141,7 +153,7 @@ impl Command {
                     to: database.upstream().to_string(),
                 }),
             };
-            say(json, &Line::Serving(&serving), words);
+            say(json, &Line::Serving(Box::new(serving)), words);
             let reload = || {
                 running.reload_certificates();
                 running::reload(file, &self.flags, &loaded);
@@ -175,6 +187,9 @@ impl Command {
                 lay(key, format!("[{:?}]", file.display().to_string()));
             }
         }
+        if let Some(name) = &self.name {
+            self.flags.0.push(Flag { section: ClusterConfig::NAME, key: "name", value: name.clone() });
+        }
         if let Some(database) = &self.database {
             self.flags.0.push(Flag { section: DatabaseConfig::NAME, key: "to", value: database.clone() });
         }
@@ -199,16 +214,19 @@ fn address(given: &str) -> std::result::Result<SocketAddr, String> {
 /// A line, for people.
 fn words(line: &Line<'_>) -> String {
     match line {
-        Line::Serving(Serving { address, scheme, origins, pid, http, api, database, .. }) => format!(
-            "open {scheme}://{address} - in front of {} (process {pid}); status and updates at {}{}{}",
-            origins.join(", "),
-            http.display(),
-            page(*api),
-            database.as_ref().map_or_else(String::new, |Relay { address, socket, to }| format!(
-                "\ndatabase for your application, instead of {to}: {address} and {}",
-                socket.display()
-            ))
-        ),
+        Line::Serving(serving) => {
+            let Serving { address, scheme, origins, pid, http, api, database, .. } = &**serving;
+            format!(
+                "open {scheme}://{address} - in front of {} (process {pid}); status and updates at {}{}{}",
+                origins.join(", "),
+                http.display(),
+                page(*api),
+                database.as_ref().map_or_else(String::new, |Relay { address, socket, to }| format!(
+                    "\ndatabase for your application, instead of {to}: {address} and {}",
+                    socket.display()
+                ))
+            )
+        }
         Line::Happened(event) => in_words(event),
         Line::Ended { .. } => "ended".into(),
     }

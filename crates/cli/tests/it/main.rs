@@ -3,6 +3,7 @@
 //! | Module | What it tests |
 //! |---|---|
 //! | `announcing_application` | an application that announces its writes, behind a proxy |
+//! | `applications` | two applications of one user |
 //! | `bench` | `verbena bench` and `verbena traces` |
 //! | `bench_rows` | rows that start nodes and proxies |
 //! | `cluster` | nodes that live and die |
@@ -42,6 +43,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper function of a test that cannot go on fails the test")]
 
 mod announcing_application;
+mod applications;
 mod bench;
 mod bench_rows;
 mod cluster;

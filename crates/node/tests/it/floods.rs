@@ -127,7 +127,11 @@ async fn fill(content: &Content, page: &str, scope: Scope) -> Option<Stamp> {
     let words = content.read(id)?.words().await?;
     let (lease, now) = (content.lease(), content.now());
     let mut reader = Reader::new(content.identity(), ReaderLimits::default());
-    let Start::Lead(fill) = reader.start(&page.to_owned(), (id, verbena_content::Kind::Coherent), 0, Some(words), &lease, now) else { return None };
+    let Start::Lead(fill) =
+        reader.start(&page.to_owned(), (id, verbena_content::Kind::Coherent), 0, Some(words), &lease, now)
+    else {
+        return None;
+    };
     let register = reader.answered(fill, scope, now).unwrap();
     let registered = content.register(register).await?;
     reader.registered(&registered, &content.lease(), content.now())?.stored.ok()

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use verbena_client::{Error, Outcome, Place, Scope, Updates};
 use verbena_metrics::Registry;
-use verbena_node::{Helper, Settings};
+use verbena_node::{Application, Helper, Settings};
 use verbena_protocol::api::Word;
 use verbena_terms::Lapse;
 
@@ -143,4 +143,48 @@ async fn without_a_lease_no_update_begins() {
     let told = updates.words("shop", "/").await.unwrap_err();
     assert!(matches!(told, Error::Unavailable(_)), "{told}");
     tokio::task::spawn_blocking(|| helper.stop().unwrap()).await.unwrap();
+}
+
+/// What a program announces to the plain helper reaches the cluster of another application, and it does so from the moment in which that comes up.
+#[tokio::test]
+async fn an_update_that_says_no_application_is_for_all() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut settings = Settings::default();
+    settings.node.runtime = Some(directory.path().join("run"));
+    settings.node.state = Some(directory.path().join("state"));
+    settings.cluster.lease = Lapse::millis(500);
+    let starts = |identity| {
+        let mut application = Application::find(&settings, identity).unwrap();
+        let (helper, updates) = start(application.settings());
+        application.started();
+        (application, helper, updates)
+    };
+    let ((_a, _first, to_all), (_b, second, to_b)) = (starts(1 << 60), starts(2 << 60));
+    assert_eq!(second.name(), "app-20000000");
+    let everything = async || to_b.words("shop", "/").await.unwrap().everything;
+
+    begin(&to_b).await.end(Outcome::Done).await.unwrap();
+    let before = free(&to_b).await;
+    let update = begin(&to_all).await;
+    assert!(everything().await.busy, "it is open at the other application");
+    update.end(Outcome::Done).await.unwrap();
+    assert!(free(&to_b).await.generation > before.generation);
+
+    let before = free(&to_b).await;
+    to_all.purge(&Scope::EVERYTHING).await.unwrap();
+    assert!(free(&to_b).await.generation > before.generation);
+
+    // What is told to one is not told to the other.
+    let before = free(&to_all).await;
+    begin(&to_b).await.end(Outcome::Done).await.unwrap();
+    assert_eq!(free(&to_all).await, before);
+
+    // An application that comes up waits for what is open.
+    let update = begin(&to_all).await;
+    let (coming, other) = (settings.clone(), std::time::Duration::from_millis(300));
+    let third = std::thread::spawn(move || Application::find(&coming, 3 << 60).unwrap());
+    tokio::time::sleep(other).await;
+    assert!(!third.is_finished());
+    update.end(Outcome::Done).await.unwrap();
+    assert_eq!(third.join().unwrap().settings().name(), "app-30000000");
 }
