@@ -109,6 +109,8 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
         "proxy.origin" => ("http://a:1,http://b:2", serde_json::json!(["http://a:1", "http://b:2"])),
         "proxy.origin_nodes" => ("a,b", serde_json::json!(["a", "b"])),
         "proxy.replacement" => ("lru", "lru".into()),
+        "pool.memory" | "pool.largest" => ("64MiB", "64MiB".into()),
+        "pool.patience" => ("3s", "3s".into()),
         "proxy.mode" => ("standard", "standard".into()),
         "proxy.memory" => ("3GiB", "3GiB".into()),
         "proxy.largest" => ("3KiB", "3KiB".into()),
