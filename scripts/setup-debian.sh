@@ -75,6 +75,9 @@ if [ "$what" = test ]; then
     [ -x /usr/bin/python3 ] || packages+=(python3)
     /usr/bin/python3 -c 'import pymysql' 2>/dev/null || packages+=(python3-pymysql)
     /usr/bin/python3 -c 'import psycopg2' 2>/dev/null || packages+=(python3-psycopg2)
+    # A server of FTP and a client of memcached that are not ours.
+    /usr/bin/python3 -c 'import pyftpdlib' 2>/dev/null || packages+=(python3-pyftpdlib)
+    /usr/bin/python3 -c 'import pymemcache' 2>/dev/null || packages+=(python3-pymemcache)
 fi
 # One browser of several, without what a desktop needs, and a font for it.
 if [ "$what" = test ] && ! command -v chromium-headless-shell >/dev/null && ! command -v chromium >/dev/null; then
