@@ -24,6 +24,8 @@ if [ "$what" = test ]; then
     commands+=(sqlite3:sqlite3)
     # Apache with the module, and what builds it.
     commands+=(apache2:apache2-bin apxs:apache2-dev)
+    # Makes certificates, and speaks TLS to the proxy and to the FTP server.
+    commands+=(openssl:openssl)
     # Databases behind the relay, and clients of theirs.
     commands+=(mariadbd:mariadb-server mariadb:mariadb-client psql:postgresql-client)
     # Clients of the FTP server, and what the cache bank and the mounts over it need.

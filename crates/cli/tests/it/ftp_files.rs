@@ -261,6 +261,8 @@ fn trees_of_a_foreign_server() {
     assert_eq!(changes(&place.said(&["cp", &url, "back"])), 0);
     // What is newer stays with --update, and is replaced without.
     std::fs::write(place.path("back/deep/3"), "newer").unwrap();
+    let newer = std::fs::File::options().write(true).open(place.path("back/deep/3")).unwrap();
+    newer.set_modified(std::time::SystemTime::now() + std::time::Duration::from_secs(60)).unwrap();
     assert_eq!(changes(&place.said(&["cp", "--update", &url, "back"])), 0);
     assert_eq!(changes(&place.said(&["cp", &url, "back"])), 1);
     assert_eq!(std::fs::read(place.path("back/deep/3")).unwrap(), content(3_003));

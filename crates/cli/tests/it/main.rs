@@ -76,6 +76,7 @@ mod purge;
 mod recipes;
 mod restart;
 mod sqlite;
+mod standard;
 mod top;
 mod unchanged_application;
 mod wan;

@@ -8,7 +8,7 @@ use verbena_testkit::programs::verbena;
 const IN_PROXY: [(&str, &str, &str); 21] = [
     (r#"origin = ["http://localhost:8080"]"#, "3:11: proxy.origin.0", "the proxy itself listens there"),
     (r#"origin = ["127.0.0.1:8000"]"#, "3:11: proxy.origin.0", "http://HOST:PORT"),
-    (r#"origin = ["https://a"]"#, "3:11: proxy.origin.0", "only plain http"),
+    (r#"origin = ["ftp://a"]"#, "3:11: proxy.origin.0", "http"),
     (r#"origin = ["http://a/shop"]"#, "3:11: proxy.origin.0", "no path"),
     (r#"origin = ["http://a:0"]"#, "3:11: proxy.origin.0", "from 1 to 65535"),
     (r#"origin = "http://a""#, "3:10: proxy.origin", "a list in brackets"),

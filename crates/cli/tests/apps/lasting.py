@@ -1,0 +1,37 @@
+"""Counters, each a page that says it lives for ten minutes. POST makes one more."""
+
+import http.server
+import threading
+
+COUNTS = [0] * 8
+LOCK = threading.Lock()
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def answer(self, text):
+        body = text.encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "max-age=600")
+        self.send_header("ETag", f'"{text}"')
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.answer(f"count {COUNTS[int(self.path.rsplit('/', 1)[1])]}")
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        with LOCK:
+            COUNTS[int(self.path.rsplit("/", 1)[1])] += 1
+        self.do_GET()
+
+    def log_message(self, *_):
+        pass
+
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+print("port", server.server_port, flush=True)
+server.serve_forever()
