@@ -76,6 +76,13 @@ impl Keys {
         [self.prefix(&host, b"")].into_iter().chain(prefixes).collect()
     }
 
+    /// The one of these that stands for all paths that begin so: the longest of whole segments that is a beginning of all of them.
+    pub(crate) fn of_wider_prefix(&self, head: &request::Parts, begin: &str) -> Key {
+        let whole = &begin[..begin.rfind('/').unwrap_or(0)];
+        let end = whole.match_indices('/').map(|(at, _)| at).nth(MOST_PREFIXES).unwrap_or(whole.len());
+        self.prefix(&host(head).to_ascii_lowercase(), &whole.as_bytes()[..end])
+    }
+
     /// The one of these that stands for a prefix of paths at a host, or for the host if it is `/`. `None` if it is no such thing, or deeper than
     /// prefixes are kept.
     pub fn of_prefix(&self, host: &str, prefix: &str) -> Option<Key> {

@@ -13,8 +13,10 @@ pub enum Reason {
     Authorization,
     /// The client said `no-store`.
     RequestNoStore,
-    /// `If-Match`, `If-Unmodified-Since` or `Range`: the origin decides.
+    /// `If-Match`, `If-Unmodified-Since`, or `Range` beside them or of a HEAD: the origin decides.
     Precondition,
+    /// `Range`, of a page that is not stored: a part of it is not stored either.
+    Range,
     /// The request asks for another protocol, and the route lets it.
     Upgrade,
     /// A GET or HEAD with a body.
@@ -69,6 +71,7 @@ impl Reason {
             Reason::Authorization => "authorization",
             Reason::RequestNoStore => "request-no-store",
             Reason::Precondition => "precondition",
+            Reason::Range => "range",
             Reason::Upgrade => "upgrade",
             Reason::RequestBody => "request-body",
             Reason::Route => "pass",

@@ -1,6 +1,6 @@
 //! What a request wants.
 
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, IF_MATCH, IF_UNMODIFIED_SINCE};
 use http::{Method, request};
 
 use crate::control::CacheControl;
@@ -16,7 +16,7 @@ use crate::route::{Mode, Route, Writes};
 pub enum Intent {
     /// Look in the cache; on a miss fetch and try to store.
     Look,
-    /// Go to the origin, neither look nor store.
+    /// Go to the origin, neither look nor store; for [`Reason::Range`] only if there is no whole page to take a part of.
     Pass(Reason),
     /// It writes.
     Update(Bracket),
@@ -103,7 +103,10 @@ fn intent(head: &request::Parts, fields: Fields, has_body: bool, route: &Route, 
         return Intent::Pass(Reason::RequestNoStore);
     }
     if fields.has(Kind::Precondition) {
-        return Intent::Pass(Reason::Precondition);
+        let decides = head.method != Method::GET
+            || has_body
+            || [IF_MATCH, IF_UNMODIFIED_SINCE].iter().any(|name| head.headers.contains_key(name));
+        return Intent::Pass(if decides { Reason::Precondition } else { Reason::Range });
     }
     // The body is not in the key, and some applications read it (RFC 9110 section 9.3.1 gives it no meaning).
     if has_body {

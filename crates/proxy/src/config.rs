@@ -79,6 +79,13 @@ section! {
         /// By what copies are found to be good where no route says it: `coherent`, by version words, so that a hit is what the application would say (docs/CONTENT.md
         /// has what is assumed of it); `standard`, by lifetimes and validators (RFC 9111), where nothing is assumed; or `pass`: nothing is stored.
         pub mode: Mode as "MODE" = Mode::Coherent,
+        /// Networks whose `PURGE` requests purge, in the dialects of docs/HTTP.md: `127.0.0.1`, `10.0.0.0/8`. An address counts only if no field of the request says that it came through another
+        /// proxy.
+        ///
+        /// With neither this nor `purge_token_file`, `PURGE` is a method that writes, as all are that are not known.
+        pub purge_from: Vec<String> as "NETWORKS" = Vec::new(),
+        /// A file with a token: `PURGE` requests with `Authorization: Bearer TOKEN` purge, wherever they come from.
+        pub purge_token_file: Option<PathBuf> as "FILE" = None,
         /// Rules for parts of the address space, each with `prefix`, and as needed `mode`, `writes`, `upgrade`, `cookies.ignore` or `cookies.only`,
         /// `cookies.key`, `cookies.publish`, `query.ignore`, `query.sort` (docs/HTTP.md). The longest prefix that fits decides. What its rule
         /// does not say is as the next shorter one says, unless it says `inherit = false`.
@@ -130,6 +137,11 @@ impl ProxyConfig {
                 found.push(Contradiction::new(format!("proxy_protocol_from.{at}"), problem));
             }
         }
+        for (at, network) in self.purge_from.iter().enumerate() {
+            if let Err(problem) = network.parse::<Network>() {
+                found.push(Contradiction::new(format!("purge_from.{at}"), problem));
+            }
+        }
         if self.fills == 0 {
             found.push(Contradiction::new("fills", "no page could ever be fetched"));
         }
@@ -167,6 +179,7 @@ mod tests {
             origin_ca: Some("ca.pem".into()),
             streams: 0,
             proxy_protocol_from: vec!["10.0.0.0/8".into(), "balancer".into()],
+            purge_from: vec!["10.0.0.0/33".into()],
             fills: 0,
             connections: 0,
             memory: Size(1 << 20),
@@ -186,6 +199,7 @@ mod tests {
             "tls_key",
             "streams",
             "proxy_protocol_from.1",
+            "purge_from.0",
             "fills",
             "largest",
             "routes.0.prefix",

@@ -1,6 +1,7 @@
 //! Why a proxy does not start.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use thiserror::Error;
 use verbena_metrics::RegistryError;
@@ -34,6 +35,14 @@ pub enum ProxyError {
         origin: String,
         /// The other proxy's process.
         process: u32,
+    },
+    /// The token for `PURGE` requests cannot be had.
+    #[error("proxy.purge_token_file, {}: {reason}; write one line with the token into it, for this user to read", file.display())]
+    PurgeToken {
+        /// Its file.
+        file: PathBuf,
+        /// What is wrong.
+        reason: String,
     },
     /// TLS cannot be spoken.
     #[error("TLS cannot be spoken with clients: {0}")]

@@ -28,6 +28,8 @@ use crate::fill::Leader;
 use crate::observed::{Counted, Done};
 use crate::origin::{Connections, Failure, Place};
 use crate::page::{Aged, Page};
+use crate::parts::part;
+use crate::purging::Purgers;
 use crate::queries::{FILL, Queries, beside_database};
 use crate::responding::Responding;
 use crate::standard::is_failure;
@@ -60,6 +62,8 @@ pub(crate) struct Exchange {
     pub via: Via,
     /// The same for a request that came over HTTP/2.
     pub via_http2: Via,
+    /// Who may purge by a request.
+    pub purgers: Purgers,
     /// Where a relay of this process sees the queries of the application.
     pub queries: Option<Queries>,
 }
@@ -117,11 +121,21 @@ impl Exchange {
             observed.answered(Done::Error, answer::reason(&answer));
             return Responding::now(asked, Ok(answer));
         }
+        if self.purgers.takes(&head.method) {
+            let exchange = self.clone();
+            return Responding::later(asked, async move {
+                let answer = Ok(exchange.purge_as_asked(head, client).await);
+                exchange.answered(Done::Update, &exchange.cache.observed.update_latency, began, &answer);
+                answer
+            });
+        }
         let route = self.routes.find(head.uri.path());
         let wanted = Wanted::of(&head, !hyper::body::Body::is_end_stream(&body), &route, &self.cache.keys);
-        let looked = (wanted.intent == Intent::Look).then(|| self.look(&head, &wanted, &route));
+        let is_part = wanted.intent == Intent::Pass(Reason::Range);
+        let looked = (wanted.intent == Intent::Look || is_part).then(|| self.look(&head, &wanted, &route));
         if let Some(Looked::Done(Ok(Served { copy, aged, refresh }))) = looked {
-            let answer = Ok(self.hit(&head, copy, aged));
+            let whole = self.hit(&head, copy, aged);
+            let answer = Ok(if is_part { part(&head, whole) } else { whole });
             self.answered(Done::Hit, &observed.hit_latency, began, &answer);
             if let Some(missing) = refresh {
                 let wants = Wants { head, body: None, wanted, route: route.into_owned(), client, began };
@@ -141,6 +155,15 @@ impl Exchange {
         let observed = &self.cache.observed;
         let _counted = Counted::new(&observed.in_flight);
         let began = wants.began;
+        let mut looked = looked;
+        if wants.wanted.intent == Intent::Pass(Reason::Range)
+            && let Some(Looked::Reading(found, reading)) = looked.take()
+            && let Ok(Served { copy, aged, .. }) = self.looked(found, reading.words().await, &wants.wanted)
+        {
+            let answer = Ok(part(&wants.head, self.hit(&wants.head, copy, aged)));
+            self.answered(Done::Hit, &observed.hit_latency, began, &answer);
+            return answer;
+        }
         let (done, latency, answer) = match wants.wanted.intent {
             Intent::Look => {
                 let (done, answer) = self.judge(wants, looked).await;

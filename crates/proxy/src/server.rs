@@ -24,6 +24,7 @@ use crate::inbound::Inbound;
 use crate::observed::Observed;
 use crate::origin::{Address, Connections, Machines, Origins, Secure};
 use crate::proxy_protocol::Network;
+use crate::purging::Purgers;
 use crate::queries::Queries;
 use crate::tls::{Certificates, Files};
 use crate::tunnel::Tunnels;
@@ -61,6 +62,7 @@ impl Proxy {
         }
         certificates(config)?;
         secure(config)?;
+        Purgers::new(&config.purge_from, config.purge_token_file.as_deref())?;
         look_for_another(config.listen)
     }
 
@@ -116,6 +118,7 @@ impl Proxy {
         let routes = Arc::new(Routes::of(&config.routes, writes, config.mode));
         let tunnels = routes.has_upgrades().then(|| Tunnels::new(config.tunnels, config.tunnel_timeout.0));
         let tunnels = tunnels.map(Arc::new);
+        let purgers = Purgers::new(&config.purge_from, config.purge_token_file.as_deref())?;
         let balancers: Vec<Network> = config.proxy_protocol_from.iter().filter_map(|from| from.parse().ok()).collect();
         let (stop, stopped) = watch::channel(false);
         let mut proxy = Proxy { address, cache, origins, certificates, stop, threads: Vec::new() };
@@ -131,6 +134,7 @@ impl Proxy {
                 queries: queries.clone(),
                 tls: tls.clone(),
                 balancers: balancers.clone(),
+                purgers: purgers.clone(),
                 tunnels: tunnels.clone(),
                 certificates: proxy.certificates.clone().filter(|_| at == 0),
                 probes: at == 0,
@@ -220,6 +224,7 @@ struct Worker {
     queries: Option<Queries>,
     tls: Option<Arc<ServerConfig>>,
     balancers: Vec<Network>,
+    purgers: Purgers,
     tunnels: Option<Arc<Tunnels>>,
     /// If it is the one that looks after the certificates.
     certificates: Option<Arc<Certificates>>,
@@ -257,6 +262,7 @@ impl Worker {
             unfinished: watch::Sender::new(()),
             via: via(Version::HTTP_11),
             via_http2: via(Version::HTTP_2),
+            purgers: self.purgers,
         });
         let inbound = Arc::new(Inbound {
             exchange: exchange.clone(),

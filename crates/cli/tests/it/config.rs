@@ -116,6 +116,8 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
         "pool.memory" => ("64MiB", "64MiB".into()),
         "pool.largest" => ("3KiB", "3KiB".into()),
         "pool.patience" => ("3s", "3s".into()),
+        "proxy.purge_from" => ("10.0.0.0/8,::1", serde_json::json!(["10.0.0.0/8", "::1"])),
+        "proxy.purge_token_file" => ("/some/where", "/some/where".into()),
         "proxy.mode" => ("standard", "standard".into()),
         "proxy.memory" => ("3GiB", "3GiB".into()),
         "proxy.largest" => ("3KiB", "3KiB".into()),

@@ -68,7 +68,7 @@ fn conditions_that_the_application_must_decide_go_there() {
     let scene = Scene::new();
     scene.fills("/", "front", "one");
     let mut client = scene.client();
-    client.get_with("/", &["Range: bytes=0-1"]);
+    client.get_with("/", &["Range: bytes=0-1", "If-Match: \"1\""]);
     let mut asked = scene.origin.asked("/");
     assert_eq!(asked.field("range").unwrap(), "bytes=0-1");
     asked.says("HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-1/3\r\nContent-Length: 2\r\n\r\non");

@@ -36,7 +36,7 @@ fn a_request_that_writes_or_is_passed_on_keeps_its_query() {
     client.answer().is(200, "written");
     client.get_with("/a?gclid=1&b", &["Range: bytes=0-0"]);
     scene.origin.asked("/a?gclid=1&b").page("part");
-    client.answer().is(200, "part").said("detail=precondition");
+    client.answer().is(200, "part").said("detail=range");
 }
 
 #[test]

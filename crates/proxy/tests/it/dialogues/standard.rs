@@ -249,6 +249,73 @@ fn a_fill_that_a_write_overtakes_is_not_kept() {
 }
 
 #[test]
+fn a_part_comes_from_the_whole_page_in_both_modes() {
+    for mode in [Mode::Standard, Mode::Coherent] {
+        let scene = Scene::with(|config| config.mode = mode);
+        let lines = [LIVES, "ETag: \"1\"", "Content-Type: text/plain"];
+        let mut client = scene.client();
+        client.get_with("/", &["Range: bytes=0-1"]);
+        scene.origin.asked("/").answers_status(206, &["Content-Range: bytes 0-1/10"], "01");
+        client.answer().is(206, "01").said("range");
+        scene.misses("/");
+        fills(&scene, "/", &lines, "0123456789");
+        scene.hits("/", "0123456789");
+        let mut asks = |fields: &[&str]| {
+            client.get_with("/", fields);
+            client.answer()
+        };
+        let one = asks(&["Range: bytes=2-4"]);
+        one.is(206, "234").said("hit");
+        assert_eq!(one.field("content-range").as_deref(), Some("bytes 2-4/10"));
+        assert_eq!(one.field("etag").as_deref(), Some("\"1\""));
+        let two = asks(&["Range: bytes=0-0,-2"]);
+        two.has(206);
+        let body = String::from_utf8(two.body.clone()).unwrap();
+        let boundary = two.field("content-type").unwrap().split_once("boundary=").unwrap().1.to_owned();
+        let part = |range: &str, bytes: &str| {
+            format!("\r\n--{boundary}\r\nContent-Type: text/plain\r\nContent-Range: bytes {range}/10\r\n\r\n{bytes}")
+        };
+        assert_eq!(body, format!("{}{}\r\n--{boundary}--\r\n", part("0-0", "0"), part("8-9", "89")));
+        let none = asks(&["Range: bytes=10-"]);
+        none.is(416, "");
+        assert_eq!(none.field("content-range").as_deref(), Some("bytes */10"));
+        asks(&["Range: bytes=2-4", "If-Range: \"1\""]).is(206, "234");
+        asks(&["Range: bytes=2-4", "If-Range: \"2\""]).is(200, "0123456789");
+        asks(&["Range: bytes=2-4", "If-None-Match: \"1\""]).is(304, "");
+        scene.origin.is_left_alone();
+    }
+}
+
+#[test]
+fn a_purge_request_is_for_the_cache_where_the_configuration_says_so() {
+    let scene = Scene::with(|config| {
+        config.mode = Mode::Standard;
+        config.purge_from = vec!["127.0.0.0/8".into()];
+    });
+    for (path, tag) in [("/a", "one"), ("/b/c", "two")] {
+        fills(&scene, path, &[LIVES, &format!("Surrogate-Key: {tag}")], path);
+        scene.hits(path, path);
+    }
+    let asks = |path: &str, lines: &str| {
+        let mut client = scene.client();
+        client.send(&format!("PURGE {path} HTTP/1.1\r\nHost: shop\r\n{lines}\r\n"));
+        client.answer()
+    };
+    asks("/a", "X-Forwarded-For: 127.0.0.1\r\n").has(403).said("purge-refused");
+    scene.hits("/a", "/a");
+    asks("/a", "").has(200);
+    scene.misses("/a");
+    scene.hits("/b/c", "/b/c");
+    asks("/", "xkey-purge: none two\r\n").has(200);
+    scene.misses("/b/c");
+    fills(&scene, "/b/c", &[LIVES], "again");
+    scene.hits("/b/c", "again");
+    asks("/b/.*", "X-Purge-Method: regex\r\n").has(200);
+    scene.misses("/b/c");
+    scene.origin.is_left_alone();
+}
+
+#[test]
 fn cookies_and_credentials_keep_what_says_nothing_out() {
     let scene = scene();
     let changed = "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT";

@@ -92,7 +92,7 @@ fn tags_are_compared_as_the_rfc_compares_them() {
         assert_eq!(answer.field("etag").unwrap(), "\"a,b\"", "{lines}");
     }
     // What the application must decide, it decides.
-    for line in ["If-Match: \"a,b\"", "If-Unmodified-Since: Sun, 06 Nov 1994 08:49:37 GMT", "Range: bytes=0-0"] {
+    for line in ["If-Match: \"a,b\"", "If-Unmodified-Since: Sun, 06 Nov 1994 08:49:37 GMT"] {
         client.get_with("/", &[line]);
         let asked = scene.origin.asked("/");
         let (name, value) = line.split_once(": ").unwrap();
