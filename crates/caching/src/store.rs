@@ -101,7 +101,13 @@ fn standard(
     for name in [AGE, SET_COOKIE] {
         headers.remove(name);
     }
-    let headers = with_values_of_its_own(headers);
+    let mut headers = with_values_of_its_own(headers);
+    // An answer without a date is of the moment it came, also when it is answered later (RFC 9110 section 6.6.1).
+    if !headers.contains_key(DATE)
+        && let Ok(date) = HeaderValue::try_from(httpdate::fmt_http_date(now))
+    {
+        headers.insert(DATE, date);
+    }
     Ok(Stored {
         status,
         headers,

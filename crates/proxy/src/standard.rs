@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{CONTENT_LOCATION, HOST, LOCATION};
-use http::{HeaderMap, HeaderName, Response, StatusCode, Uri, request};
+use http::header::{CONTENT_LOCATION, HOST, IF_RANGE, LOCATION, RANGE};
+use http::{HeaderMap, HeaderName, Method, Response, StatusCode, Uri, request};
 use tokio::time::timeout;
-use verbena_caching::{CacheStatus, Carried, Conditions, Hidden, Key, Reason, Route, Stored, store};
+use verbena_caching::{CacheStatus, Carried, Conditions, Hidden, Intent, Key, Reason, Route, Stored, store};
 use verbena_content::{Declared, Dependency, DependencyField, Kind, PageId, Scope, Undeclared, Unstorable};
 use verbena_terms::Time;
 
@@ -122,8 +122,13 @@ impl Exchange {
         response
     }
 
-    /// Fetches a page anew for those that come, one at a time (rule H6).
-    pub fn refresh(self: &Arc<Self>, wants: Wants, missing: Missing) {
+    /// Fetches a page anew for those that come, one at a time (rule H6). The whole of it, whatever the request that met it wants of it.
+    pub fn refresh(self: &Arc<Self>, mut wants: Wants, missing: Missing) {
+        wants.head.method = Method::GET;
+        for part in [RANGE, IF_RANGE] {
+            wants.head.headers.remove(part);
+        }
+        wants.wanted.intent = Intent::Look;
         let kind = kind_of(wants.wanted.mode);
         let Missed::Lead(fill) = self.cache.miss(missing.key, (missing.page, kind), missing.words) else { return };
         self.cache.observed.refreshes.increment();

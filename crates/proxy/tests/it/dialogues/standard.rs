@@ -171,6 +171,38 @@ fn a_page_that_has_just_expired_is_answered_while_one_request_fetches_it_anew() 
 }
 
 #[test]
+fn a_refresh_fetches_the_whole_page_whatever_met_the_old_one() {
+    for request in ["HEAD / HTTP/1.1\r\nHost: shop\r\n\r\n", "GET / HTTP/1.1\r\nHost: shop\r\nRange: bytes=0-0\r\n\r\n"]
+    {
+        let scene = scene();
+        fills(&scene, "/", &["Cache-Control: max-age=1, stale-while-revalidate=600", "Age: 5"], "one");
+        // A look that wants no stale one sees when it is stored, and refreshes nothing.
+        scene.comes("the stored page", |scene| scene.gauge("verbena_proxy_pages") > 0.0);
+        let mut client = scene.client();
+        client.send(request);
+        let asked = scene.origin.asked("/");
+        assert_eq!((asked.field("range"), asked.head.starts_with("GET ")), (None, true), "{request}");
+        asked.answers(&[LIVES], "two");
+        becomes(&scene, "two");
+    }
+}
+
+#[test]
+fn a_page_without_a_date_keeps_the_one_at_which_it_came() {
+    let scene = scene();
+    fills(&scene, "/", &[LIVES], "one");
+    scene.hits("/", "one");
+    let mut client = scene.client();
+    let mut date = || {
+        client.get("/");
+        client.answer().field("date").unwrap()
+    };
+    let first = date();
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    assert_eq!(date(), first);
+}
+
+#[test]
 fn a_stale_page_stands_for_an_application_that_fails_if_it_says_so() {
     let scene = scene();
     for (path, line, stands) in
