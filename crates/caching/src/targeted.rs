@@ -9,6 +9,9 @@ use crate::control::CacheControl;
 /// The targets of this cache, the nearest first.
 const TARGETS: [&str; 2] = ["verbena-cache-control", "cdn-cache-control"];
 
+/// In the place of an argument of a kind that no directive has.
+const NO_ARGUMENT: &str = "?";
+
 /// What the nearest field says. One that is no dictionary, or an empty one, is as if it were not there (section 2.1).
 pub(crate) fn of(answer: &HeaderMap) -> Option<CacheControl> {
     TARGETS.iter().find_map(|name| read(answer, name))
@@ -22,7 +25,11 @@ fn read(answer: &HeaderMap, name: &str) -> Option<CacheControl> {
     }
     let mut control = CacheControl::default();
     for (directive, value) in &dictionary {
-        let ListEntry::Item(item) = value else { continue };
+        // What has an argument that it does not have is believed to be said all the same, and no life can be read from it.
+        let ListEntry::Item(item) = value else {
+            control.directive(directive.as_str(), Some(NO_ARGUMENT));
+            continue;
+        };
         let argument = match &item.bare_item {
             // `?0` says that it is not so.
             BareItem::Boolean(false) => continue,
@@ -30,8 +37,7 @@ fn read(answer: &HeaderMap, name: &str) -> Option<CacheControl> {
             BareItem::Integer(number) => Some(number.to_string()),
             BareItem::String(text) => Some(text.as_str().to_owned()),
             BareItem::Token(text) => Some(text.as_str().to_owned()),
-            // No directive has such an argument.
-            _ => continue,
+            _ => Some(NO_ARGUMENT.to_owned()),
         };
         control.directive(directive.as_str(), argument.as_deref());
     }
@@ -70,5 +76,7 @@ mod tests {
     fn what_is_said_not_to_be_so_is_not_so() {
         let told = told(&[("cdn-cache-control", "no-store=?0, must-revalidate, max-age=\"x\"")]).unwrap();
         assert!(!told.no_store && told.must_revalidate && told.is_garbled);
+        let odd = self::tests::told(&[("cdn-cache-control", "max-age=1.5, private=(\"a\"), no-store=1.5")]).unwrap();
+        assert!(odd.is_garbled && odd.private && odd.no_store, "doubt means that it is not shared");
     }
 }
