@@ -79,6 +79,8 @@ pub(crate) struct Wants {
     pub began: Instant,
 }
 
+/// Bytes of the body of a request that purges that are read. It means nothing.
+const GATHERED: usize = 64 << 10;
 /// Why a `HEAD` of a page that is not stored goes alone.
 const HEAD: &str = "head";
 /// What a look at the cache came to.
@@ -116,15 +118,23 @@ impl Exchange {
         let began = Instant::now();
         let (mut head, body) = request.into_parts();
         let observed = &self.cache.observed;
+        // As it came: what is taken off for the next recipient says who stands in front.
+        let purger = self.purgers.takes(&head.method).then(|| self.purgers.allows(&head.headers, client));
         if let Err(unfit) = received(&mut head) {
             let answer = answer::unfit(unfit);
             observed.answered(Done::Error, answer::reason(&answer));
             return Responding::now(asked, Ok(answer));
         }
-        if self.purgers.takes(&head.method) {
+        if let Some(is_allowed) = purger {
             let exchange = self.clone();
             return Responding::later(asked, async move {
-                let answer = Ok(exchange.purge_as_asked(head, client).await);
+                // Over HTTP/2 a body that nobody reads would end the stream before its answer.
+                let mut body = Upload::new(body, exchange.client_patience);
+                let answer = match body.gather(GATHERED).await {
+                    Ok(()) => exchange.purge_as_asked(head, is_allowed).await,
+                    Err(cut) => exchange.failed(cut.into(), "method"),
+                };
+                let answer = Ok(answer);
                 exchange.answered(Done::Update, &exchange.cache.observed.update_latency, began, &answer);
                 answer
             });
@@ -135,7 +145,7 @@ impl Exchange {
         let looked = (wanted.intent == Intent::Look || is_part).then(|| self.look(&head, &wanted, &route));
         if let Some(Looked::Done(Ok(Served { copy, aged, refresh }))) = looked {
             let whole = self.hit(&head, copy, aged);
-            let answer = Ok(if is_part { part(&head, whole) } else { whole });
+            let answer = Ok(if is_part { part(&head, whole, &self.cache.keys) } else { whole });
             self.answered(Done::Hit, &observed.hit_latency, began, &answer);
             if let Some(missing) = refresh {
                 let wants = Wants { head, body: None, wanted, route: route.into_owned(), client, began };
@@ -160,7 +170,7 @@ impl Exchange {
             && let Some(Looked::Reading(found, reading)) = looked.take()
             && let Ok(Served { copy, aged, .. }) = self.looked(found, reading.words().await, &wants.wanted)
         {
-            let answer = Ok(part(&wants.head, self.hit(&wants.head, copy, aged)));
+            let answer = Ok(part(&wants.head, self.hit(&wants.head, copy, aged), &self.cache.keys));
             self.answered(Done::Hit, &observed.hit_latency, began, &answer);
             return answer;
         }

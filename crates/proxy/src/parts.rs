@@ -1,18 +1,15 @@
 //! Parts of a stored page: 206 and 416 (RFC 9110 sections 14 and 15.3.7).
 
 use bytes::{BufMut, Bytes, BytesMut};
-use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode, request};
 use hyper::ext::ReasonPhrase;
-use verbena_caching::{Parts, parts};
+use verbena_caching::{Keys, Parts, parts};
 
 use crate::body::Body;
 
-/// What stands between parts. It is in no part by chance: who made the page did not know it, and a client looks at it behind a line's end alone.
-const BOUNDARY: &str = "verbena-part-3f9c1d7be2a84f60";
-
 /// Makes an answer with a whole page one with the parts that the request asks for.
-pub(crate) fn part(head: &request::Parts, mut response: Response<Body>) -> Response<Body> {
+pub(crate) fn part(head: &request::Parts, mut response: Response<Body>, keys: &Keys) -> Response<Body> {
     if response.status() != StatusCode::OK {
         return response;
     }
@@ -29,7 +26,13 @@ pub(crate) fn part(head: &request::Parts, mut response: Response<Body>) -> Respo
         let part = body.slice(range.start as usize..range.end as usize);
         (part, format!("bytes {}-{}/{length}", range.start, range.end - 1))
     };
+    let is_coded = response.headers().contains_key(CONTENT_ENCODING);
     let (status, part) = match parts(head, response.headers(), length) {
+        // Several parts of a coded page would stand in what is not coded.
+        Parts::Of(ranges) if is_coded && ranges.len() > 1 => {
+            *response.body_mut() = Body::from(body);
+            return response;
+        }
         Parts::Whole => {
             *response.body_mut() = Body::from(body);
             return response;
@@ -45,10 +48,13 @@ pub(crate) fn part(head: &request::Parts, mut response: Response<Body>) -> Respo
             (StatusCode::PARTIAL_CONTENT, part)
         }
         Parts::Of(ranges) => {
+            // Made under a secret: who made the page cannot have written it into it.
+            let tag = keys.entity_tag_of(&body);
+            let boundary = tag.to_str().unwrap_or_default().trim_matches('"').to_owned();
             let media = response.headers_mut().remove(CONTENT_TYPE);
             let mut all = BytesMut::new();
             for (part, range) in ranges.iter().map(at) {
-                all.put_slice(format!("\r\n--{BOUNDARY}\r\n").as_bytes());
+                all.put_slice(format!("\r\n--{boundary}\r\n").as_bytes());
                 if let Some(media) = &media {
                     all.put_slice(b"Content-Type: ");
                     all.put_slice(media.as_bytes());
@@ -57,8 +63,8 @@ pub(crate) fn part(head: &request::Parts, mut response: Response<Body>) -> Respo
                 all.put_slice(format!("Content-Range: {range}\r\n\r\n").as_bytes());
                 all.put(part);
             }
-            all.put_slice(format!("\r\n--{BOUNDARY}--\r\n").as_bytes());
-            let media = HeaderValue::try_from(format!("multipart/byteranges; boundary={BOUNDARY}"));
+            all.put_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
+            let media = HeaderValue::try_from(format!("multipart/byteranges; boundary={boundary}"));
             response.headers_mut().insert(CONTENT_TYPE, media.expect("invariant: a token is a header value"));
             (StatusCode::PARTIAL_CONTENT, all.freeze())
         }

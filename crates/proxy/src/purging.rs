@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use http::header::{AUTHORIZATION, FORWARDED, VIA};
-use http::{HeaderMap, Method, Response, StatusCode, request};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderName, Method, Response, StatusCode, request};
 use verbena_caching::{PURGE, Purge};
 use verbena_content::Scope;
 use verbena_content::service::Refused;
@@ -16,8 +16,18 @@ use crate::error::ProxyError;
 use crate::exchange::Exchange;
 use crate::proxy_protocol::Network;
 
-/// Fields that a proxy in front adds: whose request it is, its address does not say then.
-const IN_FRONT: [&str; 4] = ["x-forwarded-for", "x-real-ip", "x-client-ip", "cf-connecting-ip"];
+/// Fields that a proxy in front adds, besides all that begin with `X-Forwarded`: whose request it is, its address does not say then.
+const IN_FRONT: [&str; 9] = [
+    "cf-connecting-ip",
+    "fastly-client-ip",
+    "forwarded",
+    "true-client-ip",
+    "via",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-envoy-external-address",
+    "x-real-ip",
+];
 
 /// Who may purge by a request. With neither, `PURGE` is a method like any that is not known: it writes.
 #[derive(Clone, Debug, Default)]
@@ -49,17 +59,20 @@ impl Purgers {
         (!self.from.is_empty() || self.token.is_some()) && method.as_str() == PURGE
     }
 
-    fn allows(&self, headers: &HeaderMap, client: IpAddr) -> bool {
+    /// Whether the client may purge, by the head of its request as it came.
+    pub fn allows(&self, headers: &HeaderMap, client: IpAddr) -> bool {
         let is_told = || {
             let said = headers.get(AUTHORIZATION)?.as_bytes();
             let said = said.split_at_checked(7).filter(|(scheme, _)| scheme.eq_ignore_ascii_case(b"Bearer "))?.1;
             self.token.as_ref().map(|token| is_equal(token.as_bytes(), said.trim_ascii()))
         };
         // An address counts if it is the client's own: behind a proxy it is that proxy's.
-        let is_direct = || {
-            let names = IN_FRONT.iter().copied().chain([FORWARDED.as_str(), VIA.as_str()]);
-            !names.into_iter().any(|name| headers.contains_key(name))
+        // Some write `_` for `-`.
+        let is_in_front = |name: &HeaderName| {
+            let name = name.as_str().replace('_', "-");
+            name.starts_with("x-forwarded") || IN_FRONT.contains(&name.as_str())
         };
+        let is_direct = || !headers.keys().any(is_in_front);
         is_told() == Some(true) || (self.from.iter().any(|network| network.has(client)) && is_direct())
     }
 }
@@ -71,9 +84,9 @@ fn is_equal(one: &[u8], other: &[u8]) -> bool {
 
 impl Exchange {
     /// Purges what a request names, if it may, and says so when every home has acknowledged it.
-    pub async fn purge_as_asked(&self, head: request::Parts, client: IpAddr) -> Response<Body> {
+    pub async fn purge_as_asked(&self, head: request::Parts, is_allowed: bool) -> Response<Body> {
         let own = |status, text: &str, detail| answer::own(status, text, forwarded("method", Some(detail)));
-        if !self.purgers.allows(&head.headers, client) {
+        if !is_allowed {
             let text = "PURGE is for the networks of proxy.purge_from, or with the token of proxy.purge_token_file";
             return own(StatusCode::FORBIDDEN, text, "purge-refused");
         }
@@ -114,7 +127,7 @@ mod tests {
             fields.collect::<HeaderMap>()
         };
         assert!(purgers.allows(&headers(&[]), inside) && !purgers.allows(&headers(&[]), outside));
-        for field in ["x-forwarded-for", "forwarded", "via", "x-real-ip"] {
+        for field in ["x-forwarded-for", "x_forwarded_for", "x-forwarded-proto", "forwarded", "via", "x-real-ip"] {
             assert!(!purgers.allows(&headers(&[(field, "10.1.2.3")]), inside), "{field}");
         }
         let told = |value| purgers.allows(&headers(&[("authorization", value), ("via", "1.1 a")]), outside);
