@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_LOCATION, HOST, IF_RANGE, LOCATION, RANGE};
 use http::{HeaderMap, HeaderName, Method, Response, StatusCode, Uri, request};
 use tokio::time::timeout;
+use url::Url;
 use verbena_caching::{CacheStatus, Carried, Conditions, Hidden, Intent, Key, Reason, Route, Stored, store};
 use verbena_content::{Declared, Dependency, DependencyField, Kind, PageId, Scope, Undeclared, Unstorable};
 use verbena_terms::Time;
@@ -265,23 +266,21 @@ impl Exchange {
 /// A request for what a reference in the answer to `head` points to, if that is at the same host (RFC 9111 section 4.4).
 fn same_origin(head: &request::Parts, reference: &str) -> Option<request::Parts> {
     let host = head.headers.get(HOST)?;
-    let reference = reference.split('#').next().unwrap_or_default();
-    let uri: Uri = match reference.parse::<Uri>() {
-        Ok(uri) if uri.scheme().is_some() => {
-            let is_same = uri.authority()?.as_str().as_bytes().eq_ignore_ascii_case(host.as_bytes());
-            is_same.then(|| uri.path_and_query().map_or("/", |target| target.as_str()).parse().ok()).flatten()?
-        }
-        _ if reference.starts_with("//") => return None,
-        _ if reference.starts_with('/') => reference.parse().ok()?,
-        // Beside what was asked for (RFC 3986 section 5.3).
-        _ if !reference.contains(':') => {
-            let path = head.uri.path();
-            let directory = path.rfind('/').map_or("/", |at| &path[..=at]);
-            format!("{directory}{reference}").parse().ok()?
-        }
-        _ => return None,
-    };
+    let asked = Url::parse(&format!("http://{}{}", host.to_str().ok()?, head.uri.path_and_query()?)).ok()?;
+    let meant = asked.join(reference).ok()?;
+    let is_same =
+        matches!(meant.scheme(), "http" | "https") && meant.host() == asked.host() && is_same_port(&asked, &meant);
+    if !is_same {
+        return None;
+    }
+    let query = meant.query().map_or_else(String::new, |query| format!("?{query}"));
+    let uri: Uri = format!("{}{query}", meant.path()).parse().ok()?;
     Some(http::Request::get(uri).header(HOST, host).body(()).ok()?.into_parts().0)
+}
+
+/// A host without a port is that of each scheme's own: by which scheme a client came, the proxy may not know.
+fn is_same_port(asked: &Url, meant: &Url) -> bool {
+    asked.port() == meant.port() || (asked.port().is_none() && meant.port_or_known_default() == Some(443))
 }
 
 #[cfg(test)]
@@ -296,7 +295,15 @@ mod tests {
             ("/c?d#e", Some("/c?d")),
             ("http://SHOP:80/c", Some("/c")),
             ("http://shop:80", Some("/")),
+            ("http://shop/c", Some("/c")),
+            ("http://shop:81/c", None),
             ("c", Some("/a/c")),
+            ("./c", Some("/a/c")),
+            ("../c", Some("/c")),
+            ("/x/../c", Some("/c")),
+            ("?q=1", Some("/a/b?q=1")),
+            ("c?t=1:2", Some("/a/c?t=1:2")),
+            ("//shop:80/c", Some("/c")),
             ("http://other/c", None),
             ("//other/c", None),
             ("mailto:a", None),
