@@ -6,6 +6,7 @@ use std::path::Path;
 use clap::Args;
 use serde::Serialize;
 use verbena_client::{Helper, Place, Scope, Updates};
+use verbena_terms::MAX_DEPENDENCY_NAME_BYTES;
 
 use crate::commands::reach::Reach;
 use crate::commands::running::block_on;
@@ -64,6 +65,17 @@ impl Command {
     /// Asks the helper, and says what was purged.
     pub fn run(self, file: Option<&Path>) -> Result<()> {
         let Command { pages, prefix, host, tag: tags, everything, format, reach } = self;
+        let refused = |problem: String| Err(Error::Refused { problem, exit_code: 2 });
+        if let Some(host) =
+            host.as_ref().filter(|host| host.is_empty() || host.contains(['/', '*', '?', '#', '@', ' ']))
+        {
+            return refused(format!(
+                "--host {host:?} is no host: write it as clients name it, shop.example or shop.example:8080"
+            ));
+        }
+        if let Some(tag) = tags.iter().find(|tag| !(1..=MAX_DEPENDENCY_NAME_BYTES).contains(&tag.len())) {
+            return refused(format!("--tag of {} bytes: a name has 1 to {MAX_DEPENDENCY_NAME_BYTES}", tag.len()));
+        }
         let pages = at_host(pages, host.as_deref())?;
         let mut prefixes = at_host(prefix, host.as_deref())?;
         if let Some(host) = host.filter(|_| pages.is_empty() && prefixes.is_empty()) {

@@ -48,6 +48,9 @@ fn a_purge_of_nothing_is_told_and_so_is_one_without_a_helper() {
     for (words, code) in [
         (&["purge"][..], 2),
         (&["purge", "--everything", "http://a/"], 2),
+        (&["purge", "--tag", ""], 2),
+        (&["purge", "--host", "*"], 2),
+        (&["purge", "--host", "a/b"], 2),
         (&["purge", "--everything", "--node-runtime", "here"], 3),
     ] {
         let output = verbena(words).current_dir(&directory).output().unwrap();
