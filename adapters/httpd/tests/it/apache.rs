@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
@@ -56,6 +57,15 @@ fn module() -> PathBuf {
         module
     };
     BUILT.get_or_init(build).clone()
+}
+
+/// A port that no other test takes before Apache does: below those that the system chooses, and each process has its own four.
+fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let own = 10_240 + 4 * (std::process::id() % 5_000);
+    let mut ports = std::iter::repeat_with(|| own + NEXT.fetch_add(1, Ordering::Relaxed) % 4).map(|port| port as u16);
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    ports.by_ref().take(64).find(is_free).expect("one of its ports is free")
 }
 
 impl Site {
@@ -114,7 +124,7 @@ impl Site {
     /// Apache beside a node, with its copies in this store, and without this rule.
     pub fn apache(&self, node: usize, store: &str, without: &str) -> Apache {
         let directory = tempfile::tempdir().unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let at = directory.path().display();
         let loaded =
             ["mpm_event", "authz_core", "proxy", "proxy_http", "cache", "cache_socache", "socache_shmcb", "cache_disk"];
