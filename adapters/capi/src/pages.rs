@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use http::header::HOST;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, request};
-use verbena_caching::{Bracket, Intent, Keys, Request, Route, Writes, received, store};
+use verbena_caching::{Arrival, Bracket, Intent, Keys, Request, Route, Writes, received, store};
 use verbena_client::page_wire::PageWords;
 use verbena_client::{Depends, Outcome, Pages, Scope, Socket, Stamp};
 use verbena_terms::{BootClock, Clock, Time};
@@ -284,8 +284,8 @@ pub unsafe extern "C" fn verbena_fill_answer(
         }
         let status = u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok());
         let status = status.ok_or_else(|| bad("that is no status"))?;
-        let now = SystemTime::now();
-        let stored = store(&fill.wanted, &fill.head, &fill.route, (status, &headers), now, Duration::ZERO);
+        let arrival = Arrival { status, headers: &headers, at: SystemTime::now(), on_its_way: Duration::ZERO };
+        let stored = store(&fill.wanted, &fill.head, &fill.route, &arrival);
         let stored = stored.map_err(|reason| refused(reason.name()))?;
         let named = headers.iter().map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec()));
         let depends = pages.depends(named.filter(|(name, _)| names_dependencies(name)).collect())?;

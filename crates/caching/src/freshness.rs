@@ -7,7 +7,7 @@ use http::{HeaderMap, StatusCode, request};
 
 use crate::control::CacheControl;
 use crate::reason::Reason;
-use crate::store::{age, date};
+use crate::store::{Arrival, age, date};
 use crate::targeted;
 
 /// Part of the time since an answer last changed for which it is taken for fresh, if it says nothing itself (RFC 9111 section 4.2.2).
@@ -105,17 +105,11 @@ pub(crate) struct Storable {
     pub for_authorization: bool,
     /// The answer says itself how long it lives, or that it is for all: so it is for requests with cookies as well.
     pub is_explicit: bool,
-    pub no_transform: bool,
 }
 
-/// Whether and for how long a shared cache may keep an answer to GET with this status that came at `now`, `on_its_way` after it was asked for.
-pub(crate) fn storable(
-    head: &request::Parts,
-    status: StatusCode,
-    answer: &HeaderMap,
-    now: SystemTime,
-    on_its_way: Duration,
-) -> Result<Storable, Reason> {
+/// Whether and for how long a shared cache may keep an answer to GET.
+pub(crate) fn storable(head: &request::Parts, arrival: &Arrival<'_>) -> Result<Storable, Reason> {
+    let Arrival { status, headers: answer, at: now, on_its_way } = *arrival;
     // A field for caches of this kind takes the place of Cache-Control and Expires (RFC 9213 section 2.2).
     let targeted = targeted::of(answer);
     let control = targeted.unwrap_or_else(|| CacheControl::of(answer));
@@ -164,7 +158,7 @@ pub(crate) fn storable(
             || control.s_maxage.least.is_some()
             || control.no_cache,
     };
-    Ok(Storable { lifetime, for_authorization, is_explicit, no_transform: control.no_transform })
+    Ok(Storable { lifetime, for_authorization, is_explicit })
 }
 
 /// Section 4.2.3: as old as its date or its `Age` says, whichever is more, and no answer is of a moment before it was asked for.
@@ -229,7 +223,8 @@ mod tests {
             answer.append(HeaderName::from_static(name), value.parse().unwrap());
         }
         let now = httpdate::parse_http_date(NOW).unwrap();
-        storable(&head, StatusCode::from_u16(status).unwrap(), &answer, now, Duration::from_secs(2))
+        let status = StatusCode::from_u16(status).unwrap();
+        storable(&head, &Arrival { status, headers: &answer, at: now, on_its_way: Duration::from_secs(2) })
     }
 
     fn life(fields: &[(&'static str, &str)]) -> u32 {

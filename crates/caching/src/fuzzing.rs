@@ -18,8 +18,8 @@ use http::header::{AGE, CACHE_CONTROL, EXPIRES, HOST, IF_NONE_MATCH, PRAGMA, SET
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, request};
 
 use crate::{
-    Answer, Conditions, Cookies, Intent, Keys, Request, Route, Via, Writes, answer, for_client, for_origin, received,
-    store,
+    Answer, Arrival, Conditions, Cookies, Intent, Keys, Request, Route, Via, Writes, answer, for_client, for_origin,
+    received, store,
 };
 
 /// What happened, so that a replay of the corpus can say that every road was taken.
@@ -81,7 +81,8 @@ pub fn http_head(input: &[u8]) -> Outcomes {
     assert!(request.intent != Intent::Look || !on.contains_key(IF_NONE_MATCH), "a fill must be whole");
 
     let Some((status, came)) = answer_head(&mut lines) else { return outcomes };
-    match store(&request, &head, &route, (status, &came), SystemTime::UNIX_EPOCH, Duration::ZERO) {
+    let arrival = Arrival { status, headers: &came, at: SystemTime::UNIX_EPOCH, on_its_way: Duration::ZERO };
+    match store(&request, &head, &route, &arrival) {
         Ok(stored) => {
             outcomes.stored += 1;
             assert!(head.method == Method::GET && !says(&came, b"no-store") && !says(&came, b"private"), "{came:?}");

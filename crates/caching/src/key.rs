@@ -52,6 +52,12 @@ impl Keys {
         self.key(head, Fields::default(), route)
     }
 
+    /// By what the page of this request is found when its address is purged: its address alone, and its path with any query where the route changes queries.
+    pub fn of_target(&self, head: &request::Parts, route: &Route) -> impl Iterator<Item = Key> + use<> {
+        let any_query = (!route.query.is_plain()).then(|| self.of_any_query(head));
+        [self.of_address_alone(head, route)].into_iter().chain(any_query)
+    }
+
     /// No page's: what each page depends on whose route changes queries ([`Query`](crate::Query)), by host and path. An address that is
     /// purged has the query as some client sent it, and who purges it does not know the routes.
     pub fn of_any_query(&self, head: &request::Parts) -> Key {

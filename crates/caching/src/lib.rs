@@ -62,5 +62,5 @@ pub use request::{Bracket, Intent, Request};
 pub use route::{Cookies, Mode, Route, Routes, Writes};
 pub use rule::{CookieRule, QueryRule, Rule, parents, resolve};
 pub use status::CacheStatus;
-pub use store::{Stored, is_framed, store};
+pub use store::{Arrival, Stored, is_framed, store};
 pub use variant::Variant;

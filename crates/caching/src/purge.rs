@@ -46,9 +46,7 @@ impl Purge {
         if let Some(begin) = head.uri.path().strip_suffix(".*").filter(|_| is_regex) {
             return Purge { keys: vec![keys.of_wider_prefix(head, begin)], names };
         }
-        let page = keys.of_address_alone(head, route);
-        let any_query = (!route.query.is_plain()).then(|| keys.of_any_query(head));
-        Purge { keys: [page].into_iter().chain(any_query).collect(), names }
+        Purge { keys: keys.of_target(head, route).collect(), names }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use http::header::{DATE, ETAG, IF_RANGE, LAST_MODIFIED, RANGE};
+use http::header::{CONTENT_ENCODING, DATE, ETAG, IF_RANGE, LAST_MODIFIED, RANGE};
 use http::{HeaderMap, HeaderValue, request};
 
 use crate::store::date;
@@ -32,6 +32,8 @@ pub fn parts(head: &request::Parts, headers: &HeaderMap, length: u64) -> Parts {
     let there: Vec<Range<u64>> = asked.iter().filter_map(|range| range.within(length)).collect();
     match there.is_empty() {
         true => Parts::Unsatisfiable,
+        // Several parts of a coded page would stand in what is not coded.
+        false if there.len() > 1 && headers.contains_key(CONTENT_ENCODING) => Parts::Whole,
         false if is_wasteful(&there, length) => Parts::Whole,
         false => Parts::Of(there),
     }

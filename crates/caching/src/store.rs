@@ -49,38 +49,38 @@ impl Stored {
     }
 }
 
-/// Decides whether an answer to `head` that came at `now`, so long `on_its_way` after it was asked for, may be stored.
+/// The head of an answer, and when it came.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'a> {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: &'a HeaderMap,
+    /// When it came.
+    pub at: SystemTime,
+    /// How long after it was asked for.
+    pub on_its_way: Duration,
+}
+
+/// Decides whether an answer to `head` may be stored.
 ///
 /// # Errors
 /// Why it must not.
-pub fn store(
-    request: &Request,
-    head: &request::Parts,
-    route: &Route,
-    (status, answer): (StatusCode, &HeaderMap),
-    now: SystemTime,
-    on_its_way: Duration,
-) -> Result<Stored, Reason> {
-    if head.method != Method::GET || answer.contains_key(TRAILER) {
+pub fn store(request: &Request, head: &request::Parts, route: &Route, arrival: &Arrival<'_>) -> Result<Stored, Reason> {
+    if head.method != Method::GET || arrival.headers.contains_key(TRAILER) {
         return Err(Reason::Form);
     }
     match request.mode {
-        Mode::Coherent => coherent(request, route, status, answer, now),
-        Mode::Standard => standard(request, head, route, (status, answer), now, on_its_way),
+        Mode::Coherent => coherent(request, route, arrival),
+        Mode::Standard => standard(request, head, route, arrival),
         Mode::Pass => Err(Reason::Route),
     }
 }
 
 /// By RFC 9111 section 3.
-fn standard(
-    request: &Request,
-    head: &request::Parts,
-    route: &Route,
-    (status, answer): (StatusCode, &HeaderMap),
-    now: SystemTime,
-    on_its_way: Duration,
-) -> Result<Stored, Reason> {
-    let storable = storable(head, status, answer, now, on_its_way)?;
+fn standard(request: &Request, head: &request::Parts, route: &Route, arrival: &Arrival<'_>) -> Result<Stored, Reason> {
+    let Arrival { status, headers: answer, at, .. } = *arrival;
+    let storable = storable(head, arrival)?;
     let has_body = ![StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT].contains(&status);
     if has_body && !is_framed(answer) {
         return Err(Reason::Unframed);
@@ -104,7 +104,7 @@ fn standard(
     let mut headers = with_values_of_its_own(headers);
     // An answer without a date is of the moment it came, also when it is answered later (RFC 9110 section 6.6.1).
     if !headers.contains_key(DATE)
-        && let Ok(date) = HeaderValue::try_from(httpdate::fmt_http_date(now))
+        && let Ok(date) = HeaderValue::try_from(httpdate::fmt_http_date(at))
     {
         headers.insert(DATE, date);
     }
@@ -120,13 +120,8 @@ fn standard(
     })
 }
 
-fn coherent(
-    request: &Request,
-    route: &Route,
-    status: StatusCode,
-    answer: &HeaderMap,
-    now: SystemTime,
-) -> Result<Stored, Reason> {
+fn coherent(request: &Request, route: &Route, arrival: &Arrival<'_>) -> Result<Stored, Reason> {
+    let Arrival { status, headers: answer, at, .. } = *arrival;
     if !is_final(status) {
         return Err(Reason::Status);
     }
@@ -151,7 +146,7 @@ fn coherent(
         return Err(reason);
     }
     let variant = Variant::of(answer)?;
-    let lifetime = lifetime(&control, answer, now)?;
+    let lifetime = lifetime(&control, answer, at)?;
     let weak_tag = answer.get(ETAG).filter(|tag| is_weak(tag)).cloned();
     Ok(Stored {
         status,
@@ -291,7 +286,8 @@ mod tests {
         let request = Request::of(&head, false, &route, &crate::Keys::new([7; 16]));
         let status = StatusCode::from_u16(status).unwrap();
         let now = httpdate::parse_http_date(NOW).unwrap();
-        store(&request, &head, &route, (status, &answer), now, Duration::ZERO)
+        let arrival = Arrival { status, headers: &answer, at: now, on_its_way: Duration::ZERO };
+        store(&request, &head, &route, &arrival)
     }
 
     fn decide(status: u16, answer: &[(&'static str, &str)]) -> Result<Stored, Reason> {

@@ -8,10 +8,10 @@ use http::header::{ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use http::{HeaderValue, Response, StatusCode, request};
 use http_body_util::BodyExt;
 use verbena_caching::{
-    Answer, CacheStatus, Conditions, Key, Keys, Reason, Route, answer_by_dates_too, ask_whether, freshened, has_tag,
-    store,
+    Answer, Arrival, CacheStatus, Conditions, Keys, Reason, Route, answer_by_dates_too, ask_whether, freshened,
+    has_tag, store,
 };
-use verbena_content::{Declared, Dependency, Kind, Undeclared, Unstorable};
+use verbena_content::{Dependency, Kind, Undeclared, Unstorable};
 
 use crate::answer::{self, forwarded};
 use crate::body::{Body, Cut, Passing};
@@ -19,7 +19,7 @@ use crate::exchange::{Exchange, Missing, Wants, asked_for, kind_of};
 use crate::fill::{Kept, Leader, fill};
 use crate::origin::Failure;
 use crate::queries::{Depends, Queries};
-use crate::standard::{Base, Fresh, is_failure, named, purgeable};
+use crate::standard::{Base, Fresh, is_failure, named};
 
 /// Bytes of a body that are read before its client gets a head, where the client has a body by a tag that was made here.
 const JUDGED_WHOLE: usize = 64 << 10;
@@ -72,9 +72,13 @@ impl Exchange {
             return self.stale(&head, base.page);
         }
         let came = self.cache.content.now();
-        let on_its_way = came.since(asked);
-        let heads = (answered.status, &answered.headers);
-        let keep = store(&wanted, &head, &route, heads, SystemTime::now(), on_its_way);
+        let arrival = Arrival {
+            status: answered.status,
+            headers: &answered.headers,
+            at: SystemTime::now(),
+            on_its_way: came.since(asked),
+        };
+        let keep = store(&wanted, &head, &route, &arrival);
         let too_large = hyper::body::Body::size_hint(&incoming).lower() > self.largest as u64;
         let keep = keep.and_then(|stored| if too_large { Err(Reason::TooLarge) } else { Ok(stored) });
         if matches!(keep, Err(Reason::SetCookie)) && hidden.is_set_by(&answered.headers) {
@@ -88,15 +92,12 @@ impl Exchange {
         let carried = hidden.carried(&route);
         let is_for_one = || carried.is_in_fields(&answered.headers);
         let keep = keep.and_then(|stored| if is_for_one() { Err(Reason::CookieValue) } else { Ok(stored) });
-        let names = self.cache.content.names();
-        let fields = answered.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let declared = Declared::of_response(names, fields);
-        let keep = keep.and_then(|stored| purgeable(stored, &declared, kind));
+        let keep = keep.and_then(|stored| Ok((stored, self.declared(&answered.headers, kind)?)));
         let passing = Passing::new(incoming, self.patience);
         let (stored, detail, body) = match keep {
-            Ok(mut stored) => {
+            Ok((mut stored, declared)) => {
                 let undeclared = declared.because.err().map(Undeclared::name);
-                let addresses = self.addresses(&head, &route, wanted.key);
+                let addresses = self.addresses(&head, &route);
                 let declared = if kind == Kind::Standard { named(declared.scope, id) } else { declared.scope };
                 let depends = Depends { declared, addresses, charging };
                 if kind == Kind::Coherent {
@@ -174,12 +175,11 @@ impl Exchange {
         }
     }
 
-    /// Dependencies by which a page is purged that is asked for by this request: its address alone, where its key has more than that, its path, where an
-    /// address with another query may be meant, its host, and each prefix of its path (rule H2).
-    pub fn addresses(&self, head: &request::Parts, route: &Route, key: Key) -> Vec<Dependency> {
+    /// Dependencies by which a page is purged that is asked for by this request: its address, its host, and each prefix of its path (rule H2).
+    pub fn addresses(&self, head: &request::Parts, route: &Route) -> Vec<Dependency> {
         let keys = &self.cache.keys;
-        let prefixes = keys.of_prefixes(head).into_iter().map(|key| self.cache.page_of(key).into());
-        self.own_addresses(head, route, key).into_iter().chain(prefixes).collect()
+        let all = keys.of_target(head, route).chain(keys.of_prefixes(head));
+        all.map(|key| self.cache.page_of(key).into()).collect()
     }
 }
 

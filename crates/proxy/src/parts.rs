@@ -1,7 +1,7 @@
 //! Parts of a stored page: 206 and 416 (RFC 9110 sections 14 and 15.3.7).
 
 use bytes::{BufMut, Bytes, BytesMut};
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode, request};
 use hyper::ext::ReasonPhrase;
 use verbena_caching::{Keys, Parts, parts};
@@ -26,13 +26,7 @@ pub(crate) fn part(head: &request::Parts, mut response: Response<Body>, keys: &K
         let part = body.slice(range.start as usize..range.end as usize);
         (part, format!("bytes {}-{}/{length}", range.start, range.end - 1))
     };
-    let is_coded = response.headers().contains_key(CONTENT_ENCODING);
     let (status, part) = match parts(head, response.headers(), length) {
-        // Several parts of a coded page would stand in what is not coded.
-        Parts::Of(ranges) if is_coded && ranges.len() > 1 => {
-            *response.body_mut() = Body::from(body);
-            return response;
-        }
         Parts::Whole => {
             *response.body_mut() = Body::from(body);
             return response;

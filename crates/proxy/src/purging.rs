@@ -7,7 +7,6 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, Method, Response, StatusCode, request};
 use verbena_caching::{PURGE, Purge};
 use verbena_content::Scope;
-use verbena_content::service::Refused;
 use verbena_terms::MAX_DEPENDENCY_NAME_BYTES;
 
 use crate::answer::{self, forwarded};
@@ -99,14 +98,9 @@ impl Exchange {
         let content = &self.cache.content;
         let pages = keys.into_iter().map(|key| self.cache.page_of(key).into());
         let named = names.iter().map(|name| content.names().dependency(name));
-        match content.begin(Scope::of_update(pages.chain(named))).await {
-            Ok(ticket) => {
-                ticket.not_sent();
-                own(StatusCode::OK, "purged", "purged")
-            }
-            Err(refused @ (Refused::NotBegun | Refused::NotTaken(_) | Refused::Overloaded | Refused::Stopped)) => {
-                own(StatusCode::SERVICE_UNAVAILABLE, &format!("not purged: {refused}"), "purge-not-begun")
-            }
+        match content.purge(Scope::of_update(pages.chain(named))).await {
+            Ok(()) => own(StatusCode::OK, "purged", "purged"),
+            Err(refused) => own(StatusCode::SERVICE_UNAVAILABLE, &format!("not purged: {refused}"), "purge-not-begun"),
         }
     }
 }

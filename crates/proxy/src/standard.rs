@@ -8,7 +8,7 @@ use http::header::{CONTENT_LOCATION, HOST, IF_RANGE, LOCATION, RANGE};
 use http::{HeaderMap, HeaderName, Method, Response, StatusCode, Uri, request};
 use tokio::time::timeout;
 use url::Url;
-use verbena_caching::{CacheStatus, Carried, Conditions, Hidden, Intent, Key, Reason, Route, Stored, store};
+use verbena_caching::{Arrival, CacheStatus, Carried, Conditions, Hidden, Intent, Key, Reason, Route, store};
 use verbena_content::{Declared, Dependency, DependencyField, Kind, PageId, Scope, Undeclared, Unstorable};
 use verbena_terms::Time;
 
@@ -77,15 +77,17 @@ pub(crate) fn named(declared: Scope, id: PageId) -> Scope {
     }
 }
 
-/// A standard page that names too much could not be purged by what it names.
-pub(crate) fn purgeable(stored: Stored, declared: &Declared, kind: Kind) -> Result<Stored, Reason> {
-    match declared.because {
-        Err(Undeclared::Many(_) | Undeclared::Long(_)) if kind == Kind::Standard => Err(Reason::TooManyNames),
-        _ => Ok(stored),
-    }
-}
-
 impl Exchange {
+    /// What a page to be stored declares that it is made of. A standard one that names too much could not be purged by what it names.
+    pub fn declared(&self, headers: &HeaderMap, kind: Kind) -> Result<Declared, Reason> {
+        let fields = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
+        let declared = Declared::of_response(self.cache.content.names(), fields);
+        match declared.because {
+            Err(Undeclared::Many(_) | Undeclared::Long(_)) if kind == Kind::Standard => Err(Reason::TooManyNames),
+            _ => Ok(declared),
+        }
+    }
+
     /// Whether this page may be answered because the origin fails.
     pub fn serves_for_failed_origin(&self, page: &Page) -> bool {
         page.times().is_some_and(|times| times.may_answer_for_failed_origin(self.cache.content.now()))
@@ -143,16 +145,15 @@ impl Exchange {
         let Fresh { asked, id, headers, base, place, noted: (why, detail) } = fresh;
         let came = self.cache.content.now();
         let status = base.page.status();
-        let keep = store(wanted, head, route, (status, &headers), SystemTime::now(), came.since(asked));
-        let fields = headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        let declared = Declared::of_response(self.cache.content.names(), fields);
+        let arrival = Arrival { status, headers: &headers, at: SystemTime::now(), on_its_way: came.since(asked) };
+        let keep = store(wanted, head, route, &arrival);
         let noted = |stored, detail| {
             let origin_status = Some(StatusCode::NOT_MODIFIED.as_u16());
             CacheStatus::Forwarded { why, origin_status, stored, collapsed: false, detail }
         };
-        let keep = keep.and_then(|stored| purgeable(stored, &declared, Kind::Standard));
-        let stored = match keep {
-            Ok(stored) => stored,
+        let keep = keep.and_then(|stored| Ok((stored, self.declared(&headers, Kind::Standard)?)));
+        let (stored, declared) = match keep {
+            Ok(keep) => keep,
             Err(reason) => {
                 self.cache.observed.not_stored.with([reason.name()]).increment();
                 leader.unstorable(Unstorable::Answer);
@@ -174,7 +175,7 @@ impl Exchange {
             times: (came, None),
             depends: Depends {
                 declared: named(declared.scope, id),
-                addresses: self.addresses(head, route, wanted.key),
+                addresses: self.addresses(head, route),
                 charging: None,
             },
             undeclared: None,
@@ -224,15 +225,12 @@ impl Exchange {
 
     /// What a write touches: its target, what the answer says is about the same, and the groups that the answer names.
     fn touched(&self, head: &request::Parts, route: &Route, key: Key, answer: &HeaderMap) -> Scope {
-        let mut touched = self.own_addresses(head, route, key);
-        touched.push(self.cache.page_of(key).into());
+        let mut keys: Vec<Key> = self.cache.keys.of_target(head, route).chain([key]).collect();
         for other in [LOCATION, CONTENT_LOCATION].iter().flat_map(|name| answer.get_all(name)) {
             let Some(other) = other.to_str().ok().and_then(|other| same_origin(head, other)) else { continue };
-            let route = self.routes.find(other.uri.path());
-            let address = self.cache.keys.of_address_alone(&other, &route);
-            touched.extend(self.own_addresses(&other, &route, key));
-            touched.push(self.cache.page_of(address).into());
+            keys.extend(self.cache.keys.of_target(&other, &self.routes.find(other.uri.path())));
         }
+        let mut touched: Vec<Dependency> = keys.into_iter().map(|key| self.cache.page_of(key).into()).collect();
         let names = self.cache.content.names();
         for groups in answer.get_all(GROUP_INVALIDATION) {
             let declared = Declared::of_field(names, DependencyField::CacheGroups, groups.as_bytes());
@@ -245,21 +243,13 @@ impl Exchange {
     async fn purge(self: &Arc<Self>, scope: Scope) {
         let (exchange, unfinished) = (self.clone(), self.unfinished.subscribe());
         let purged = tokio::spawn(async move {
-            let begun = exchange.cache.content.begin(scope).await;
+            let purged = exchange.cache.content.purge(scope).await;
             drop(unfinished);
-            begun.map(|ticket| ticket.not_sent()).is_ok()
+            purged.is_ok()
         });
         if !matches!(timeout(PURGED_WITHIN, purged).await, Ok(Ok(true))) {
             self.cache.observed.purged_late.increment();
         }
-    }
-
-    /// Dependencies by which the page of this address alone is found, whatever its query was made into.
-    pub fn own_addresses(&self, head: &request::Parts, route: &Route, key: Key) -> Vec<Dependency> {
-        let keys = &self.cache.keys;
-        let address = Some(keys.of_address_alone(head, route)).filter(|address| *address != key);
-        let any_query = (!route.query.is_plain()).then(|| keys.of_any_query(head));
-        address.into_iter().chain(any_query).map(|key| self.cache.page_of(key).into()).collect()
     }
 }
 

@@ -231,6 +231,14 @@ impl Content {
         Ok(self.ticket(id))
     }
 
+    /// An update that writes nothing: when it is here, every home has acknowledged it, and no copy that it touches is served any more (rule H2).
+    ///
+    /// # Errors
+    /// As with [`begin`](Self::begin): nothing is purged then.
+    pub async fn purge(&self, scope: Scope) -> Result<(), Refused> {
+        self.begin(scope).await.map(Ticket::not_sent)
+    }
+
     /// How it was a moment ago.
     pub fn counts(&self) -> Counts {
         Counts { begun: self.shared.begun.load(Ordering::Relaxed), ..*self.shared.counts.lock() }
