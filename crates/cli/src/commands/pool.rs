@@ -101,18 +101,14 @@ impl Command {
             let registry = Arc::new(Registry::new());
             let helper = Helper::start(&settings, vec![], registry.clone(), observer)?;
             helper.show(dashboard::FILES);
-            let server = helper.pool().ok_or_else(|| Error::Refused {
-                problem: "this node has no part in the pool: its role in cluster.members has to include reader".into(),
-                exit_code: 2,
-            });
-            let server = match server.and_then(|pool| Ok(Server::start(&memcached, pool, &registry)?)) {
-                Ok(server) => server,
-                Err(error) => {
-                    // In order, so that nobody waits for what it might have open.
-                    helper.stop()?;
-                    return Err(error);
-                }
-            };
+            let (helper, server) = running::beside(helper, |helper| {
+                let pool = helper.pool().ok_or_else(|| Error::Refused {
+                    problem: "this node has no part in the pool: its role in cluster.members has to include reader"
+                        .into(),
+                    exit_code: 2,
+                })?;
+                Ok(Server::start(&memcached, pool, &registry)?)
+            })?;
             let (http, api) = helper.http();
             let serving = Serving {
                 event: "serving",

@@ -17,7 +17,7 @@ use super::relay::{self, Only};
 use super::running::{self, Signals, in_words, page, say};
 use crate::config::{self, Flag, Flags, Whose};
 use crate::dashboard;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::output::Format;
 
 /// Run a cache in front of a web application, whose every answer is what the application could have answered at that moment.
@@ -120,22 +120,14 @@ impl Command {
             let helper = Helper::start(application.settings(), vec![], registry.clone(), observer)?;
             application.started();
             helper.show(dashboard::FILES);
-            let marks = Marks::take(&proxy, helper.content().names().fingerprint());
-            let started = marks.map_err(Error::from).and_then(|marks| {
-                let database = relay(&loaded.config.database, &helper, &registry)?;
+            let (helper, (running, database, _marks)) = running::beside(helper, |helper| {
                 let content = helper.content();
+                let marks = Marks::take(&proxy, content.names().fingerprint())?;
+                let database = relay(&loaded.config.database, helper, &registry)?;
                 let queries = database.as_ref().map(|(database, only)| relay::queries(database, only, content));
                 let running = Proxy::start(&proxy, content.clone(), helper.loads(), queries, &registry)?;
                 Ok((running, database, marks))
-            });
-            let (running, database, _marks) = match started {
-                Ok(started) => started,
-                Err(error) => {
-                    // In order, so that nobody waits for what it might have open.
-                    helper.stop()?;
-                    return Err(error);
-                }
-            };
+            })?;
             let (http, api) = helper.http();
             let serving = Serving {
                 event: "serving",

@@ -20,6 +20,17 @@ use crate::output::output;
 /// Signals to end that come within this time are one: `timeout` and terminals send theirs to the process and to its group.
 const ONE_SIGNAL: Duration = Duration::from_millis(500);
 
+/// Starts what serves clients beside a helper. If it cannot start, the helper leaves in order, so that nobody waits for what it might have open.
+pub(super) fn beside<T>(helper: Helper, start: impl FnOnce(&Helper) -> Result<T>) -> Result<(Helper, T)> {
+    match start(&helper) {
+        Ok(started) => Ok((helper, started)),
+        Err(error) => {
+            helper.stop()?;
+            Err(error)
+        }
+    }
+}
+
 /// Runs `work` on this thread. What it has left behind when it ends is not waited for.
 pub(super) fn block_on(work: impl Future<Output = Result<()>>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -1,7 +1,7 @@
 //! Two applications of one user that have nothing to do with each other: what is done at one, or happens to its proxy, changes nothing at the other.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -9,20 +9,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use verbena_testkit::nodes::PATIENCE;
 use verbena_testkit::programs::verbena;
 
-use crate::common::traffic::{Client, Ended, proxy_with};
+use crate::common::traffic::{Client, Ended, each_connection, proxy_with};
 
 const LEASE: &str = "500ms";
 
 /// An application in this process: pages that never change, writes that are answered at once, and writes at `/slow` that are never answered.
 fn application() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            std::thread::spawn(move || answer(stream));
-        }
-    });
-    address
+    each_connection(answer)
 }
 
 fn answer(stream: TcpStream) {

@@ -2,7 +2,7 @@
 //! of `verbena-content` (`never_stale::restarts`).
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::AtomicU32;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use verbena_testkit::nodes::PATIENCE;
 use verbena_testkit::programs::{json, verbena};
 
-use crate::common::traffic::{Client, Ended};
+use crate::common::traffic::{Client, Ended, each_connection};
 
 /// Longer than any wait here: what comes at all was not kept waiting for it.
 const LONGEST_TRANSACTION: Duration = Duration::from_secs(150);
@@ -25,14 +25,7 @@ static HELD: AtomicU32 = AtomicU32::new(0);
 
 /// Answers every GET and each POST of `/write`; breaks the connection in every other POST, but for `/held`, whose answer never comes.
 fn application() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            std::thread::spawn(move || answer(stream));
-        }
-    });
-    address
+    each_connection(answer)
 }
 
 fn answer(mut stream: TcpStream) {

@@ -1,7 +1,7 @@
 //! The unchanged application, proxies in front of it, and readers and writers that check what they are told.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -31,6 +31,18 @@ pub fn application(directory: &Path) -> (Ended, String) {
     python.arg(program).arg(directory.join("app.db")).args(["--slow", "10"]);
     let (process, line) = started(&mut python, |line| line.starts_with("port "));
     (process, format!("127.0.0.1:{}", line["port ".len()..].trim()))
+}
+
+/// An application in this process, whose connections each have a thread that answers.
+pub fn each_connection(answer: fn(TcpStream)) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || answer(stream));
+        }
+    });
+    address
 }
 
 /// A proxy with a state directory of its own.
