@@ -28,15 +28,12 @@ use crate::error::{Error, Result};
 use crate::file::File;
 use crate::keeping::Register;
 use crate::loads;
-use crate::locks::Locks;
 use crate::mark::Mark;
 use crate::membership::{Driver, Parts};
-use crate::memory::Memory;
 use crate::neighbours::Neighbours;
 use crate::open_updates::OpenUpdates;
 use crate::pages::{self, Pages};
 use crate::place::Place;
-use crate::pool::Pool;
 use crate::program_pages::ProgramPages;
 use crate::records::Records;
 use crate::rings::Rings;
@@ -47,6 +44,7 @@ use crate::status::Status;
 use crate::successor::Successor;
 use crate::thread;
 use crate::tickets::Tickets;
+use crate::{locks, memory, pool};
 
 /// What happens to a helper, for whoever started it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -195,15 +193,15 @@ impl Helper {
         let (pages, content) = Pages::start(pages.options(&settings.cluster, &settings.etcd.prefix)?, records)?;
         services.push(Box::new(pages));
         pages::register(&metrics, &content)?;
-        let (locks, lock_service) = Locks::start(&settings.locks, settings.cluster.lease.0, server.board(), &metrics)?;
+        let (locks, lock_service) = locks::start(&settings.locks, settings.cluster.lease.0, server.board(), &metrics)?;
         services.push(Box::new(locks));
         let (memory, memory_service) =
-            Memory::start(&settings.memory, settings.cluster.lease.0, server.board(), &metrics)?;
+            memory::start(&settings.memory, settings.cluster.lease.0, server.board(), &metrics)?;
         services.push(Box::new(memory));
         // Who only grants leases has no part in it.
         let lends = settings.pool.is_on() && membership.own().roles.has(Role::Reader);
         let membership = membership.in_pool(lends);
-        let pool = match lends.then(|| Pool::start(&settings.pool, &metrics)).transpose()? {
+        let pool = match lends.then(|| pool::start(&settings.pool, &metrics)).transpose()? {
             Some((pool, service)) => {
                 services.push(Box::new(pool));
                 Some(service)

@@ -34,6 +34,7 @@ mod fuzzing;
 mod habit;
 mod helper;
 mod history;
+mod hosting;
 mod keeping;
 mod life;
 mod loads;

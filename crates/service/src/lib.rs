@@ -20,5 +20,6 @@ pub mod driver;
 pub mod endpoint;
 pub mod executor;
 mod handoff;
+pub mod hosted;
 pub mod peers;
 pub mod settle;

@@ -12,6 +12,7 @@ use verbena_lock::{
     Answer, Asker, GATE_WORD_AT, LOCK_WORD_AT, LocksOptions, Mode, Name, Request, RequestId, Rules, Scheme,
     TOKEN_WORD_AT,
 };
+use verbena_service::hosted::Hosted;
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
 use super::counted::{Counted, Counters, Counts};

@@ -19,13 +19,14 @@ mod requests;
 mod wire;
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use thiserror::Error;
 use verbena_cluster::{LeaseWord, View};
 use verbena_fabric::Fabric;
 use verbena_memcache::Limits;
 use verbena_service::executor::{Admission, Driver as _, Executor};
+use verbena_service::hosted::Hosted;
 use verbena_terms::{BootClock, ViewNumber};
 
 use crate::{Command, Object, Reply, UNIT_BYTES};
@@ -79,7 +80,7 @@ struct Handle {
 }
 
 impl PoolService {
-    /// Starts the thread. Nothing is served before [`life_begins`](Self::life_begins).
+    /// Starts the thread. Nothing is served before [`life_begins`](Hosted::life_begins).
     ///
     /// # Errors
     /// If there can be no thread.
@@ -90,30 +91,6 @@ impl PoolService {
         let admission = Arc::new(Admission::new(COMMANDS));
         let executor = Executor::start("pool", RequestTable::new(driver, admission.clone(), metrics.clone()))?;
         Ok(PoolService(Arc::new(Handle { executor, admission, metrics, limits, memory })))
-    }
-
-    /// Starts an incarnation on this fabric, as the incarnation that the fabric has (rule C1). It acts by this lease.
-    ///
-    /// # Errors
-    /// If its port is taken.
-    pub fn life_begins(&self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> verbena_fabric::Result<()> {
-        self.0.executor.with(|table| table.driver.start_incarnation(fabric, lease))
-    }
-
-    /// Ends the incarnation. Returns when its region and its fabric are dropped.
-    pub fn life_ends(&self) {
-        self.0.executor.with(|table| table.driver.end_incarnation());
-    }
-
-    /// The lease has run out.
-    pub fn lease_lost(&self) {
-        self.0.executor.with(|table| table.driver.check_lease());
-    }
-
-    /// The cluster has a newer view. `prepared` is called on the service's thread when the node has ended what it did in older ones, and what it gives up has
-    /// arrived at its new homes, or did not in time (rules C3, K7).
-    pub fn view_learnt(&self, view: Arc<View>, prepared: impl FnOnce(ViewNumber) + Send + 'static) {
-        self.0.executor.submit_to_thread(Item::View { view, prepared: Box::new(prepared) });
     }
 
     /// A client's command. `told` hears what became of it, once; it may hear it before this returns.
@@ -151,6 +128,32 @@ impl PoolService {
         self.0.executor.with(|table| {
             table.driver.machine().coop().map_or(vec![], |coop| coop.holder().objects().take(most).collect())
         })
+    }
+}
+
+impl Hosted for PoolService {
+    const NAME: &'static str = "pool";
+
+    fn life_begins(&self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> verbena_fabric::Result<()> {
+        self.0.executor.with(|table| table.driver.start_incarnation(fabric, lease))
+    }
+
+    fn life_ends(&self) {
+        self.0.executor.with(|table| table.driver.end_incarnation());
+    }
+
+    fn lease_lost(&self) {
+        self.0.executor.with(|table| table.driver.check_lease());
+    }
+
+    /// And when what the node gives up has arrived at its new homes, or did not in time (rule K7).
+    fn view_learnt(&self, view: Arc<View>, prepared: impl FnOnce(ViewNumber) + Send + 'static) {
+        self.0.executor.submit_to_thread(Item::View { view, prepared: Box::new(prepared) });
+    }
+
+    /// At once: nothing of the pool is open anywhere, and what a client waits for ends with its deadline.
+    fn close(&self, _: Duration, closed: impl FnOnce(bool) + Send + 'static) {
+        closed(true);
     }
 }
 

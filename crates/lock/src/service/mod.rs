@@ -21,6 +21,7 @@ use thiserror::Error;
 use verbena_cluster::{LeaseWord, View};
 use verbena_fabric::Fabric;
 use verbena_service::executor::{Admission, Driver as _, Executor};
+use verbena_service::hosted::Hosted;
 use verbena_terms::{BootClock, ViewNumber};
 
 use crate::listing::Cursor;
@@ -84,7 +85,7 @@ enum Command {
 }
 
 impl LockService {
-    /// Starts the thread. No lock is granted before [`life_begins`](Self::life_begins). `lapsed` is called on that
+    /// Starts the thread. No lock is granted before [`life_begins`](Hosted::life_begins). `lapsed` is called on that
     /// thread each time when all holds of the node's clients are lost, before any other client can get one. Its
     /// argument counts these times. It must not block.
     ///
@@ -113,32 +114,6 @@ impl LockService {
         let table = RequestTable::new(driver, admission.clone(), keeps.clone(), metrics);
         let executor = Executor::start("locks", table)?;
         Ok(LockService(Arc::new(Handle { executor, admission, keeps })))
-    }
-
-    /// Starts an incarnation on this fabric, as the incarnation that the fabric has (rule C1). It acts by this lease,
-    /// which is the same for all incarnations. Earlier holds are lost; waiting clients keep waiting.
-    ///
-    /// # Errors
-    /// If its port is taken.
-    pub fn life_begins(&self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> verbena_fabric::Result<()> {
-        self.0.executor.with(|table| table.driver.start_incarnation(fabric, lease))
-    }
-
-    /// Ends the incarnation. Returns when its regions and its fabric are dropped. The clients' holds are lost.
-    pub fn life_ends(&self) {
-        self.0.executor.with(|table| table.driver.end_incarnation());
-    }
-
-    /// The lease has run out, and the next one is not published yet. Returns when all that clients held is lost: the thread looks at the lease now
-    /// and then, and might see the next one as if the last had been renewed in time.
-    pub fn lease_lost(&self) {
-        self.0.executor.with(|table| table.driver.check_lease());
-    }
-
-    /// The cluster has a newer view. `prepared` is called on the service's thread when the node has ended what it did
-    /// with locks in older ones (rule C3).
-    pub fn view_learnt(&self, view: Arc<View>, prepared: impl FnOnce(ViewNumber) + Send + 'static) {
-        self.0.executor.submit_to_thread(Command::View { view, prepared: Box::new(prepared) });
     }
 
     /// A client wants a lock. `told` hears that it is granted or refused; after a grant that it was lost, if it is, and that it is
@@ -197,10 +172,31 @@ impl LockService {
     pub fn remove(&self, name: Name, removed: impl FnOnce(Removed) + Send + 'static) {
         self.0.executor.submit(Command::Remove { name, removed: Box::new(removed) });
     }
+}
 
-    /// The node is about to leave: waiting and new requests are refused. `closed` is called when the last hold is
-    /// released, or after this time.
-    pub fn close(&self, patience: Duration, closed: impl FnOnce() + Send + 'static) {
-        self.0.executor.submit(Command::Close { patience, closed: Box::new(closed) });
+impl Hosted for LockService {
+    const NAME: &'static str = "locks";
+
+    fn life_begins(&self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> verbena_fabric::Result<()> {
+        self.0.executor.with(|table| table.driver.start_incarnation(fabric, lease))
+    }
+
+    fn life_ends(&self) {
+        self.0.executor.with(|table| table.driver.end_incarnation());
+    }
+
+    fn lease_lost(&self) {
+        self.0.executor.with(|table| table.driver.check_lease());
+    }
+
+    fn view_learnt(&self, view: Arc<View>, prepared: impl FnOnce(ViewNumber) + Send + 'static) {
+        self.0.executor.submit_to_thread(Command::View { view, prepared: Box::new(prepared) });
+    }
+
+    /// Waiting requests are refused too, and the last hold is waited for: a client that holds a lock may end what it does.
+    fn close(&self, patience: Duration, closed: impl FnOnce(bool) + Send + 'static) {
+        // What is held after that ends with the lease: nobody has to settle anything.
+        let closed = Box::new(move || closed(true));
+        self.0.executor.submit(Command::Close { patience, closed });
     }
 }

@@ -20,6 +20,7 @@ use thiserror::Error;
 use verbena_cluster::{LeaseWord, View};
 use verbena_fabric::Fabric;
 use verbena_service::executor::{Admission, Driver as _, Executor};
+use verbena_service::hosted::Hosted;
 use verbena_terms::{BootClock, ViewNumber};
 
 use crate::node::REQUESTS;
@@ -72,7 +73,7 @@ struct Handle {
 }
 
 impl MemoryService {
-    /// Starts the thread. Nothing is served before [`life_begins`](Self::life_begins). `forgets` hears of [`Memory::forgets`](crate::Memory::forgets).
+    /// Starts the thread. Nothing is served before [`life_begins`](Hosted::life_begins). `forgets` hears of [`Memory::forgets`](crate::Memory::forgets).
     ///
     /// # Errors
     /// If there can be no thread.
@@ -82,30 +83,6 @@ impl MemoryService {
         let admission = Arc::new(Admission::new(REQUESTS));
         let executor = Executor::start("memory", RequestTable::new(driver, admission.clone(), metrics))?;
         Ok(MemoryService(Arc::new(Handle { executor, admission, own })))
-    }
-
-    /// Starts an incarnation on this fabric, as the incarnation that the fabric has (rule C1). It acts by this lease.
-    ///
-    /// # Errors
-    /// If its port is taken.
-    pub fn life_begins(&self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> verbena_fabric::Result<()> {
-        self.0.executor.with(|table| table.driver.start_incarnation(fabric, lease))
-    }
-
-    /// Ends the incarnation. Returns when its regions and its fabric are dropped.
-    pub fn life_ends(&self) {
-        self.0.executor.with(|table| table.driver.end_incarnation());
-    }
-
-    /// The lease has run out, and the next one is not published yet: what waits for memory that was found by it is begun anew.
-    pub fn lease_lost(&self) {
-        self.0.executor.with(|table| table.driver.check_lease());
-    }
-
-    /// The cluster has a newer view. `prepared` is called on the service's thread when the node has ended what it did
-    /// in older ones (rule C3).
-    pub fn view_learnt(&self, view: Arc<View>, prepared: impl FnOnce(ViewNumber) + Send + 'static) {
-        self.0.executor.submit_to_thread(Command::View { view, prepared: Box::new(prepared) });
     }
 
     /// A program wants something, for so long. `told` hears what became of it, once; it may hear it before this returns.
@@ -140,10 +117,29 @@ impl MemoryService {
     pub fn when_settled(&self, puts: Vec<RequestId>, settled: impl FnOnce() + Send + 'static) {
         self.0.executor.submit(Command::Settle { puts, settled: Box::new(settled) });
     }
+}
 
-    /// The node is about to leave: what is asked from now on is refused. `closed` is called when nothing is open any more, or after this time; it hears whether
-    /// nothing is.
-    pub fn close(&self, patience: Duration, closed: impl FnOnce(bool) + Send + 'static) {
+impl Hosted for MemoryService {
+    const NAME: &'static str = "memory";
+
+    fn life_begins(&self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> verbena_fabric::Result<()> {
+        self.0.executor.with(|table| table.driver.start_incarnation(fabric, lease))
+    }
+
+    fn life_ends(&self) {
+        self.0.executor.with(|table| table.driver.end_incarnation());
+    }
+
+    fn lease_lost(&self) {
+        self.0.executor.with(|table| table.driver.check_lease());
+    }
+
+    fn view_learnt(&self, view: Arc<View>, prepared: impl FnOnce(ViewNumber) + Send + 'static) {
+        self.0.executor.submit_to_thread(Command::View { view, prepared: Box::new(prepared) });
+    }
+
+    /// What is on its way at other homes' memory would land there while they copy it (rules C3, P6).
+    fn close(&self, patience: Duration, closed: impl FnOnce(bool) + Send + 'static) {
         self.0.executor.submit_to_thread(Command::Close { patience, closed: Box::new(closed) });
     }
 }

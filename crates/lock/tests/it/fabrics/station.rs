@@ -8,6 +8,7 @@ use verbena_cluster::{Lease, LeaseWord, Member, Role, Roles, View};
 use verbena_fabric::Fabric;
 use verbena_lock::service::{Attention, LockService, Metrics};
 use verbena_lock::{Answer, Asker, LocksOptions, Mode, Name, Request, RequestId, Rules, Scheme};
+use verbena_service::hosted::Hosted;
 use verbena_terms::{Time, ViewNumber};
 
 /// How long anything may take: machines are busy.

@@ -9,6 +9,7 @@ use verbena_cluster::{Lease, LeaseWord, Member, Role, Roles, View};
 use verbena_fabric::Fabric;
 use verbena_memory::service::{MemoryService, Metrics};
 use verbena_memory::{Answer, Coherence, MemoryOptions, Placement, Rules, SegmentName, Target, Wanted, Wish};
+use verbena_service::hosted::Hosted;
 use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
 
 use crate::processes::ground;
