@@ -13,7 +13,7 @@ use verbena_transfer::{FileError, Kind, Root, VirtualPath, matches};
 
 use crate::client::{CopyError, Direction, Location};
 use crate::listed::ListedKind;
-use crate::remote::Remote;
+use crate::remote::{PART, Remote};
 
 /// The deepest tree that is walked: a server may list itself below itself.
 const DEEPEST: usize = 128;
@@ -134,7 +134,7 @@ fn tree_here(options: &PlainOptions, root: &Root) -> Result<Found, (Vec<u8>, Fil
         let path = VirtualPath::root().descend(&directory).ok_or_else(|| at(FileError::BadName))?;
         for entry in root.entries(&path).map_err(at)? {
             let (name, facts) = entry.map_err(at)?;
-            let is_part = name.starts_with(b".ftp-part.");
+            let is_part = name.starts_with(PART.as_bytes());
             if is_part || is_left_out(options, &name) {
                 continue;
             }

@@ -23,6 +23,8 @@ use crate::dialogue::{Argument, Dialogue};
 use crate::listed::{Listed, ListedKind, parse_list, parse_mlsd};
 use crate::trust::Wire;
 
+/// What the name of a file begins with that is still on its way.
+pub(crate) const PART: &str = ".ftp-part.";
 /// Bytes that are read or written at once.
 const BLOCK: usize = 256 << 10;
 /// Bytes that are fetched again and compared before a transfer goes on (rule T7).
@@ -476,7 +478,7 @@ impl Part {
     fn of(target: &VirtualPath) -> Option<Part> {
         let digest = Sha256::digest(target.name()?);
         let name = |end: &str| {
-            let name = format!(".ftp-part.{}.{end}", hexadecimal(&digest[..8]));
+            let name = format!("{PART}{}.{end}", hexadecimal(&digest[..8]));
             target.parent().descend(name.as_bytes())
         };
         Some(Part { data: name("data")?, record: name("version")? })
