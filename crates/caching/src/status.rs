@@ -7,6 +7,11 @@ use http::HeaderValue;
 pub enum CacheStatus {
     /// Answered from the cache, validated.
     Hit,
+    /// The same, with a token that says more.
+    HitOf {
+        /// The token.
+        detail: &'static str,
+    },
     /// Answered from the cache, by its lifetime.
     Aged {
         /// Seconds that are left of it, below 0 if it is stale (RFC 9211 section 2.3).
@@ -36,6 +41,9 @@ impl CacheStatus {
         let mut text = String::from(cache);
         match self {
             CacheStatus::Hit => text.push_str("; hit"),
+            CacheStatus::HitOf { detail } => {
+                let _ = write!(text, "; hit; detail={detail}");
+            }
             CacheStatus::Aged { ttl, detail } => {
                 let _ = write!(text, "; hit; ttl={ttl}");
                 if let Some(detail) = detail {
@@ -70,6 +78,7 @@ mod tests {
     #[test]
     fn it_reads_as_the_rfc_has_it() {
         assert_eq!(CacheStatus::Hit.value("verbena"), "verbena; hit");
+        assert_eq!(CacheStatus::HitOf { detail: "pool" }.value("verbena"), "verbena; hit; detail=pool");
         let stale = CacheStatus::Aged { ttl: -42, detail: Some("origin-down") };
         assert_eq!(stale.value("verbena"), "verbena; hit; ttl=-42; detail=origin-down");
         let forwarded = CacheStatus::Forwarded {

@@ -114,6 +114,16 @@ impl Stamp {
         Stamp { clock: STANDARD, ..Stamp::new(home, word, purge, None) }
     }
 
+    /// As a copy carries it to another node.
+    pub fn to_words(&self) -> [u64; 4] {
+        [self.home, self.word, self.common, self.clock]
+    }
+
+    /// The inverse of [`to_words`](Self::to_words).
+    pub fn from_words([home, word, common, clock]: [u64; 4]) -> Self {
+        Stamp { home, word, common, clock }
+    }
+
     /// Whose words it is compared with.
     pub fn home(&self) -> Incarnation {
         Incarnation::from_word(self.home)
@@ -220,6 +230,15 @@ mod tests {
     fn verdict_of_purged() -> Verdict {
         let stamp = Stamp::new(HOME, Word::new(5, false), Word::new(6, false), None);
         look(&stamp, &Words { purge: Word::new(10, false), ..words() }, VIEW, &LEASE, Time::ZERO)
+    }
+
+    #[test]
+    fn a_stamp_is_the_same_at_another_node() {
+        let standard = Stamp::standard(HOME, Word::new(5, false), Word::new(9, false));
+        let coherent = Stamp::new(HOME, Word::new(5, false), Word::new(6, true), Some(7));
+        for stamp in [standard, coherent] {
+            assert_eq!(Stamp::from_words(stamp.to_words()), stamp);
+        }
     }
 
     #[test]

@@ -120,7 +120,7 @@ fn note_instead(response: &mut Response<Body>, status: CacheStatus) {
 /// Why an answer is no hit, as it was noted.
 pub(crate) fn reason(response: &Response<Body>) -> Option<&'static str> {
     match response.extensions().get()? {
-        CacheStatus::Hit | CacheStatus::Aged { .. } => None,
+        CacheStatus::Hit | CacheStatus::HitOf { .. } | CacheStatus::Aged { .. } => None,
         CacheStatus::Forwarded { why, detail, .. } => Some(detail.unwrap_or(why)),
     }
 }

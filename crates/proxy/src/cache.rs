@@ -17,6 +17,7 @@ use verbena_terms::{Incarnation, Time, ViewNumber};
 use crate::fill::Budget;
 use crate::observed::Observed;
 use crate::page::Page;
+use crate::page_pool::{Moment, PagePool};
 use crate::shapes::Shapes;
 
 /// Pages whose answers are known not to be for requests with credentials; the oldest are forgotten.
@@ -57,6 +58,8 @@ pub(crate) struct Cache {
     pub budget: Budget,
     pub shapes: Shapes,
     pub keys: Keys,
+    /// The memory of all nodes, if this one lends some.
+    pub pool: Option<PagePool>,
     store: Store<Page>,
     fills: Mutex<Fills>,
     unshared: quick_cache::sync::Cache<Key, Time>,
@@ -103,12 +106,19 @@ pub(crate) enum Missed {
 }
 
 impl Cache {
-    pub fn new(content: Content, observed: Observed, replacement: Replacement, memory: u64, largest: usize) -> Self {
+    pub fn new(
+        content: Content,
+        (observed, pool): (Observed, Option<PagePool>),
+        replacement: Replacement,
+        memory: u64,
+        largest: usize,
+    ) -> Self {
         let limits = ReaderLimits::default();
         let me = content.identity();
         let reader = Reader::new(me, limits);
         Cache {
             shapes: Shapes::new(),
+            pool,
             store: Store::new(replacement, memory, TYPICAL, largest + 64 * 1024),
             fills: Mutex::new(Fills { me, reader, waiting: HashMap::new(), next_waiter: 0 }),
             unshared: quick_cache::sync::Cache::new(UNSHARED),
@@ -247,13 +257,26 @@ impl Cache {
         shared
     }
 
+    /// Keeps a copy, and by what the page's variants differ if it has some.
+    pub fn put(&self, (page, variants): (Key, Option<Page>), (key, copy): (Key, Page)) {
+        if let Some(variants) = variants {
+            self.store.keep(page.0, variants);
+        }
+        self.store.keep(key.0, copy);
+    }
+
     fn keep(&self, stamp: Stamp, fetched: Fetched) -> Shared {
         let Fetched { page, key, stored, body, times } = fetched;
         let copy = Page::new(stamp, times, &stored, body, &self.shapes);
-        if !stored.variant.is_plain() {
-            self.store.keep(page.0, Page::varies(stamp, &stored.variant));
+        let variants = (!stored.variant.is_plain()).then(|| Page::varies(stamp, &stored.variant));
+        if let Some(pool) = &self.pool {
+            let moment = Moment::now(self.content.now());
+            pool.offer(key, &copy, &self.shapes, moment);
+            if let Some(variants) = &variants {
+                pool.offer(page, variants, &self.shapes, moment);
+            }
         }
-        self.store.keep(key.0, copy.clone());
+        self.put((page, variants), (key, copy.clone()));
         Shared { key, variant: stored.variant, copy }
     }
 }

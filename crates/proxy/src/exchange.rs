@@ -93,10 +93,10 @@ enum Looked {
 }
 
 /// A validated page.
-struct Served {
-    copy: Page,
+pub(crate) struct Served {
+    pub copy: Page,
     /// Of a standard page.
-    aged: Option<Aged>,
+    pub aged: Option<Aged>,
     /// It is to be fetched anew for those that come.
     refresh: Option<Box<Missing>>,
 }
@@ -260,6 +260,12 @@ impl Exchange {
         Err(Box::new(Missing { key, page, words, why, detail, base }))
     }
 
+    /// A copy that was found elsewhere, if it may be answered by the words that were read for this request.
+    pub fn validated(&self, copy: Page, missing: &Missing, wanted: &Wanted) -> Option<Served> {
+        let found = Found { key: missing.key, page: missing.page, copy: Some(copy), varies: false };
+        self.looked(found, missing.words, wanted).ok().filter(|served| served.refresh.is_none())
+    }
+
     /// A hit.
     fn hit(&self, head: &request::Parts, copy: Page, aged: Option<Aged>) -> Response<Body> {
         let noted = aged.map_or(CacheStatus::Hit, |Aged { ttl, .. }| CacheStatus::Aged { ttl, detail: None });
@@ -300,7 +306,11 @@ impl Exchange {
             let give_up = (*began + self.patience).into();
             let (alone, is_fill, takes_place) = match missed {
                 Missed::Lead(fill) => {
+                    // Dropped, it sends those who wait to what is in the store by then.
                     let leader = Leader::new(self.cache.clone(), fill);
+                    if let Some(answer) = self.in_pool(&wants, &missing).await {
+                        return (Done::Hit, answer);
+                    }
                     return (Done::Miss, self.lead(wants, missing, leader).await);
                 }
                 Missed::Wait(filling) => match timeout_at(give_up, filling).await {

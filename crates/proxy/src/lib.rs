@@ -30,6 +30,7 @@ mod mark;
 mod observed;
 mod origin;
 mod page;
+mod page_pool;
 mod parts;
 mod proxy_protocol;
 mod purging;

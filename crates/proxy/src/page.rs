@@ -58,6 +58,16 @@ pub(crate) struct Aged {
 }
 
 impl Times {
+    /// When its page came.
+    pub fn came(&self) -> Time {
+        self.came
+    }
+
+    /// How long its page may be used from then on.
+    pub fn lifetime(&self) -> Lifetime {
+        self.lifetime
+    }
+
     /// How its page may be used for a request with these wishes.
     pub fn judge(&self, wishes: &Wishes, now: Time) -> Use {
         self.lifetime.judge(self.since(now), wishes)
@@ -168,6 +178,11 @@ impl Page {
     /// Whether the lifetime that the origin set is over.
     pub fn is_over(&self, now: Time) -> bool {
         self.0.head().expires <= now
+    }
+
+    /// When the lifetime that the origin set is over, if it set one.
+    pub fn expires(&self) -> Option<Time> {
+        Some(self.0.head().expires).filter(|expires| *expires != NEVER)
     }
 
     /// Whether it is for a request with these credentials.

@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use verbena_caching::{Routes, Writes};
 use verbena_content::service::Content;
+use verbena_coop::service::PoolService;
 use verbena_metrics::Registry;
 use verbena_monitor::Loads;
 use verbena_terms::Section;
@@ -23,6 +24,7 @@ use crate::exchange::{Exchange, via};
 use crate::inbound::Inbound;
 use crate::observed::Observed;
 use crate::origin::{Address, Connections, Machines, Origins, Secure};
+use crate::page_pool::PagePool;
 use crate::proxy_protocol::Network;
 use crate::purging::Purgers;
 use crate::queries::Queries;
@@ -67,12 +69,12 @@ impl Proxy {
     }
 
     /// Listens, and answers from then on. `loads` says how loaded the machines of the origins are, `queries` what the application asks its database, where a relay of
-    /// this process sees it.
+    /// this process sees it, `pool` is this node's part in the cooperative cache, where it has one.
     pub fn start(
         config: &ProxyConfig,
         content: Content,
         loads: &Loads,
-        queries: Option<Queries>,
+        (queries, pool): (Option<Queries>, Option<&PoolService>),
         registry: &Registry,
     ) -> Result<Proxy, ProxyError> {
         Proxy::check(config)?;
@@ -82,8 +84,9 @@ impl Proxy {
         let certificates = certificates(config)?;
         let tls = certificates.as_ref().map(Certificates::server).transpose()?;
         let observed = Observed::new(registry)?;
+        let pool = pool.map(|pool| PagePool::new(pool.clone(), registry)).transpose()?;
         let largest = usize::try_from(config.largest.0).unwrap_or(usize::MAX / 2);
-        let cache = Arc::new(Cache::new(content, observed, config.replacement, config.memory.0, largest));
+        let cache = Arc::new(Cache::new(content, (observed, pool), config.replacement, config.memory.0, largest));
         let all = cache.budget.left();
         let kept = cache.clone();
         registry.gauge_from(

@@ -36,7 +36,7 @@ const ORIGIN_DOWN: &str = "origin-down";
 pub(crate) struct Base {
     pub page: Page,
     pub headers: HeaderMap,
-    body: Bytes,
+    pub body: Bytes,
 }
 
 /// A 304 about a stored page.

@@ -125,7 +125,8 @@ impl Command {
                 let marks = Marks::take(&proxy, content.names().fingerprint())?;
                 let database = relay(&loaded.config.database, helper, &registry)?;
                 let queries = database.as_ref().map(|(database, only)| relay::queries(database, only, content));
-                let running = Proxy::start(&proxy, content.clone(), helper.loads(), queries, &registry)?;
+                let running =
+                    Proxy::start(&proxy, content.clone(), helper.loads(), (queries, helper.pool()), &registry)?;
                 Ok((running, database, marks))
             })?;
             let (http, api) = helper.http();

@@ -9,6 +9,8 @@ LOCK = threading.Lock()
 
 class Page(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # Head and body leave together.
+    wbufsize = -1
 
     def answer(self, text):
         body = text.encode()

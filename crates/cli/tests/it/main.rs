@@ -75,6 +75,7 @@ mod plain;
 mod purge;
 mod recipes;
 mod restart;
+mod shared_pages;
 mod sqlite;
 mod standard;
 mod top;

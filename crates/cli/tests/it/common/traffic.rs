@@ -75,6 +75,8 @@ pub fn started(command: &mut Command, is_it: impl Fn(&str) -> bool) -> (Ended, S
 pub struct Answer {
     pub status: u16,
     pub hit: bool,
+    /// It came from another node's memory.
+    pub from_pool: bool,
     pub body: String,
 }
 
@@ -92,7 +94,7 @@ impl Client {
     pub fn ask(&mut self, method: &str, path: &str) -> Answer {
         let request = format!("{method} {path} HTTP/1.1\r\nhost: shop\r\ncontent-length: 0\r\n\r\n");
         self.0.get_mut().write_all(request.as_bytes()).unwrap();
-        let mut answer = Answer { status: 0, hit: false, body: String::new() };
+        let mut answer = Answer { status: 0, hit: false, from_pool: false, body: String::new() };
         let mut length = 0;
         loop {
             let mut line = String::new();
@@ -107,6 +109,7 @@ impl Client {
                 length = value.trim().parse().unwrap();
             } else if let Some(value) = line.strip_prefix("cache-status:") {
                 answer.hit = value.split(';').any(|word| word.trim() == "hit");
+                answer.from_pool = value.split(';').any(|word| word.trim() == "detail=pool");
             }
         }
         let mut body = vec![0; length];

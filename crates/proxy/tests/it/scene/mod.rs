@@ -73,8 +73,8 @@ impl Scene {
             ..ProxyConfig::default()
         };
         change(&mut config);
-        let proxy = Proxy::start(&config, node.content.clone(), &verbena_monitor::Loads::default(), queries, &registry)
-            .unwrap();
+        let loads = verbena_monitor::Loads::default();
+        let proxy = Proxy::start(&config, node.content.clone(), &loads, (queries, None), &registry).unwrap();
         Scene { node, proxy, origin, registry, runtime, others: Vec::new() }
     }
 

@@ -1,0 +1,54 @@
+//! Two proxies whose memory is one store: what one fetched the other answers without asking the application, and never as it was before a write.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::common::traffic::{Client, proxy_with, started};
+
+const PAGES: usize = 8;
+
+/// Asks for pages of two proxies that lend memory, and writes through one what is read at once through the other.
+fn pages_in_both_memories(mode: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/apps/lasting.py");
+    let (_application, line) = started(Command::new("python3").arg(program), |line| line.starts_with("port "));
+    let origin = format!("127.0.0.1:{}", line["port ".len()..].trim());
+    let settings = ["--proxy-mode", mode, "--pool-memory", "16MiB"];
+    let state = directory.path().join("state");
+    let (_first, a) = proxy_with(directory.path(), "a", &state, &origin, &settings);
+    let (_second, b) = proxy_with(directory.path(), "b", &state, &origin, &settings);
+    let mut clients = [Client::new(&a), Client::new(&b)];
+    let count = |body: &str| body.strip_prefix("count ").unwrap().parse::<u64>().unwrap();
+    let (mut hits, mut from_pool, mut stale, mut told) = (0, 0, 0, [0; PAGES]);
+    for turn in 0..900 {
+        let (page, through) = (turn * 5 % PAGES, turn / 2 % 2);
+        let path = format!("/page/{page}");
+        if turn % 9 == 0 {
+            let answer = clients[through].ask("POST", &path);
+            assert_eq!(answer.status, 200, "{}", answer.body);
+            told[page] = count(&answer.body);
+        }
+        for client in [1 - through, through] {
+            let answer = clients[client].ask("GET", &path);
+            hits += u64::from(answer.hit);
+            from_pool += u64::from(answer.from_pool);
+            stale += u64::from(count(&answer.body) < told[page]);
+            assert!(answer.hit || !answer.from_pool);
+        }
+    }
+    println!(
+        "{mode}: 100 writes, 1,800 answers, {hits} hits, {from_pool} of them from the other's memory, {stale} stale"
+    );
+    assert_eq!(stale, 0);
+    assert!(hits > 360 && from_pool > 50, "{hits} hits, {from_pool} from the other's memory say little");
+}
+
+#[test]
+fn coherent_pages_that_one_proxy_fetched_the_other_has() {
+    pages_in_both_memories("coherent");
+}
+
+#[test]
+fn standard_pages_that_one_proxy_fetched_the_other_has() {
+    pages_in_both_memories("standard");
+}
