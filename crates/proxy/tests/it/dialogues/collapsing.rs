@@ -66,9 +66,13 @@ fn who_has_waited_twice_for_nothing_waits_no_longer() {
     leader.answer().is(200, "old");
     // One of the two leads now, and a third comes to wait.
     let asked = scene.origin.asked("/");
+    // The leader is no longer counted, and the other one waits again.
+    scene.has_in_flight(2);
+    scene.origin.is_left_alone();
     let mut three = scene.client();
     three.get("/");
     scene.has_in_flight(3);
+    scene.origin.is_left_alone();
     scene.ends(scene.begins(Some("front")));
     asked.depends("front", "old too");
     // The third leads, and who has waited twice goes beside it.
