@@ -43,7 +43,7 @@ pub use office::{Office, OfficeAction, OfficeEvent};
 pub use participant::Participant;
 pub use record::{KEEPER_FORMAT, KeeperRecord, START_FORMAT, StartRecord};
 pub use register::{Answer, BEAT_FORMAT, Beat, HOLDER_FORMAT, Holder, Question, RANKS_KEPT, Revision, Sight};
-pub use rendezvous::{home_of, pool_home_of};
+pub use rendezvous::{home_of, pool_heir_of, pool_home_of};
 pub use roles::{Role, Roles};
 #[doc(hidden)]
 pub use rules::Rules;

@@ -2,7 +2,7 @@
 //! 1998). When a member comes or goes only the keys that it wins or won move.
 
 use siphasher::sip::SipHasher13;
-use verbena_terms::Incarnation;
+use verbena_terms::{Incarnation, Rank};
 
 use crate::View;
 
@@ -22,6 +22,20 @@ pub fn pool_home_of(key_hash: u64, view: &View) -> Option<Incarnation> {
     lots.max_by_key(|(name, home)| (lot(key_hash, *name), home.rank)).map(|(_, home)| *home)
 }
 
+/// The home that such a key would have if its home were gone: the second in the same draw.
+pub fn pool_heir_of(key_hash: u64, view: &View) -> Option<Incarnation> {
+    let mut best: [Option<((u64, Rank), Incarnation)>; 2] = [None; 2];
+    for (name, home) in view.pool_lots() {
+        let drawn = Some(((lot(key_hash, *name), home.rank), *home));
+        if drawn > best[0] {
+            best = [drawn, best[0]];
+        } else if drawn > best[1] {
+            best[1] = drawn;
+        }
+    }
+    best[1].map(|(_, home)| home)
+}
+
 /// SipHash-1-3 with the key 0, 0 of a name.
 pub(crate) fn name_key(name: &str) -> u64 {
     SipHasher13::new_with_keys(0, 0).hash(name.as_bytes())
@@ -36,7 +50,7 @@ mod tests {
     use super::*;
     use crate::testing::{member, view};
     use crate::{Member, Role, Roles};
-    use verbena_terms::{Rank, ViewNumber};
+    use verbena_terms::ViewNumber;
 
     const KEYS: u64 = 60_000;
 

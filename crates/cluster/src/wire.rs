@@ -23,7 +23,7 @@ use verbena_terms::{Format, Incarnation, Rank, ViewNumber};
 use crate::{ClusterError, LeaseTerms, MAX_DEPARTED, MAX_MEMBERS, Member, View};
 
 /// Marks a message.
-pub const MESSAGE_FORMAT: Format = Format::new(*b"VCLU", 12);
+pub const MESSAGE_FORMAT: Format = Format::new(*b"VCLU", 13);
 /// The longest message: a view with every name, address and departed it may have.
 pub const MAX_MESSAGE_BYTES: usize = 256 * 1024;
 

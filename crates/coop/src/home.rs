@@ -7,6 +7,7 @@ use verbena_cluster::{View, pool_home_of};
 use verbena_terms::Incarnation;
 
 use crate::message::{Ask, Expect, Verdict, Wanted};
+use crate::mirror::Change;
 use crate::place::Place;
 use crate::rules::Rules;
 use crate::table::{Entry, Table};
@@ -22,11 +23,13 @@ pub(crate) struct Home {
     rules: Rules,
     /// Of each asker in this view, the number of its last request. A message may come twice after a reconnection.
     heard: BTreeMap<Incarnation, u64>,
+    /// What this node kept for homes that are gone, or have given keys up to it: taken up when the view is in effect (rule K9).
+    inherited: Vec<(u64, Version, Option<Place>)>,
 }
 
 impl Home {
     pub fn new(table: Table, rules: Rules) -> Home {
-        Home { table, versions: Versions::default(), rules, heard: BTreeMap::new() }
+        Home { table, versions: Versions::default(), rules, heard: BTreeMap::new(), inherited: vec![] }
     }
 
     /// Acknowledges a view: entries of keys that others are home of in it are given up, as they stand now (rule K7). Nothing is decided or answered
@@ -51,16 +54,30 @@ impl Home {
         by_home
     }
 
-    /// The view is in effect: no other home answers for these keys any more.
-    pub fn open(&mut self, view: &Arc<View>, me: Incarnation) {
+    /// What comes to this node from what it mirrored.
+    pub fn inherit(&mut self, inherited: Vec<(u64, Version, Option<Place>)>) {
+        self.inherited = inherited;
+    }
+
+    /// The view is in effect: no other home answers for these keys any more. Whether it opened by this.
+    pub fn open(&mut self, view: &Arc<View>, me: Incarnation) -> bool {
         let seat = view.pool_homes().position(|home| home.incarnation == me);
         if self.table.open_view() != 0 {
-            return;
+            return false;
+        }
+        for (hash, version, place) in std::mem::take(&mut self.inherited) {
+            if self.table.get(hash).is_none_or(|known| known.version < version) {
+                match place {
+                    Some(place) => drop(self.table.put(hash, Entry { version, place })),
+                    None => drop(self.table.remove(hash)),
+                }
+            }
         }
         if let Some(versions) = seat.and_then(|seat| Versions::new(view.number(), seat)) {
             self.versions = versions;
             self.table.open(u64::from(view.number().0));
         }
+        self.table.open_view() != 0
     }
 
     /// Entries of keys that come here. Behind the opening they would bring back what was replaced or deleted since.
@@ -83,8 +100,8 @@ impl Home {
         is_new
     }
 
-    /// Decides a request, with the place of the object that it replaced. The caller looked at lease and view.
-    pub fn decide(&mut self, ask: &Ask) -> (Verdict, Option<(Version, Place)>) {
+    /// What a request comes to: the change that it makes, or a refusal. The caller looked at lease and view.
+    pub fn judge(&mut self, from: Incarnation, ask: &Ask) -> Result<Change, Verdict> {
         let current = self.table.get(ask.hash);
         let holds = match &ask.expect {
             Expect::Any => true,
@@ -96,27 +113,42 @@ impl Home {
             Expect::AbsentOr(versions) => current.is_none_or(|entry| versions.contains(&entry.version)),
         };
         if !holds {
-            return (Verdict::Changed, None);
+            return Err(Verdict::Changed);
         }
-        let replaced = current.map(|entry| (entry.version, entry.place));
-        let version = match ask.wanted {
-            Wanted::Remove => {
-                self.table.remove(ask.hash);
-                Version::NONE
-            }
-            Wanted::Install(place) => {
-                // A view that has no version left decides nothing more: the next one has.
-                let Some(version) = self.versions.give() else { return (Verdict::Refused, None) };
-                self.table.put(ask.hash, Entry { version, place });
-                version
-            }
+        // A view that has no version left decides nothing more: the next one has.
+        let version = self.versions.give().ok_or(Verdict::Refused)?;
+        let (place, told) = match ask.wanted {
+            Wanted::Remove => (None, Version::NONE),
+            Wanted::Install(place) => (Some(place), version),
         };
-        (Verdict::Done { version, was_there: current.is_some() }, replaced)
+        Ok(Change {
+            hash: ask.hash,
+            version,
+            place,
+            asker: from,
+            id: ask.id,
+            serial: ask.serial,
+            verdict: Verdict::Done { version: told, was_there: current.is_some() },
+            replaced: current.map(|entry| (entry.version, entry.place)),
+        })
     }
 
-    /// Makes nothing of all that was installed until now (rule K10).
-    pub fn flush(&mut self) {
-        self.table.raise_floor(self.versions.floor());
+    /// Writes what was decided.
+    pub fn apply(&mut self, change: &Change) {
+        match change.place {
+            Some(place) => drop(self.table.put(change.hash, Entry { version: change.version, place })),
+            None => drop(self.table.remove(change.hash)),
+        }
+    }
+
+    /// All that was installed until now is below this (rule K10).
+    pub fn floor(&self) -> Version {
+        self.versions.floor()
+    }
+
+    /// Makes nothing of all that is below (rule K10).
+    pub fn flush(&mut self, floor: Version) {
+        self.table.raise_floor(floor);
     }
 
     /// Names another copy, if the version is still this (rule K8). Returns the place that it named before.

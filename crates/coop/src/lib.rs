@@ -12,6 +12,7 @@ pub mod holder;
 mod home;
 mod machine;
 mod message;
+mod mirror;
 mod rules;
 pub mod service;
 mod work;

@@ -19,7 +19,8 @@ use verbena_terms::{Incarnation, Time, ViewNumber};
 use crate::fetch::Next;
 use crate::holder::{Evicted, Holder, Memory};
 use crate::home::Home;
-use crate::message::{Expect, Frame, Verdict};
+use crate::message::{Ask, Expect, Frame, Verdict};
+use crate::mirror::{Mirrors, Outbox};
 use crate::object::ReadBack;
 use crate::place::{Place, hash_of};
 use crate::placement::Scheme;
@@ -29,6 +30,7 @@ use crate::version::Version;
 use crate::work::{Command, Failure, Looking, Reply, Stage, Work};
 
 mod decide;
+mod mirrored;
 mod room;
 
 /// Both clocks of a node.
@@ -51,6 +53,8 @@ pub struct Settings {
     pub patience: Duration,
     /// What a value may be.
     pub limits: Limits,
+    /// Homes have mirrors (rule K9).
+    pub mirror: bool,
     /// Which rules are kept.
     pub rules: Rules,
 }
@@ -111,6 +115,10 @@ pub struct Coop<M> {
     view: Option<Arc<View>>,
     lease: Lease,
     home: Home,
+    outbox: Outbox,
+    mirrors: Mirrors,
+    /// The view before this one.
+    before: Option<Arc<View>>,
     holder: Holder<M>,
     scheme: Box<dyn Scheme + Send>,
     settings: Settings,
@@ -150,6 +158,9 @@ impl<M: Memory> Coop<M> {
             view: None,
             lease: Lease::NONE,
             home: Home::new(table, settings.rules),
+            outbox: Outbox::default(),
+            mirrors: Mirrors::default(),
+            before: None,
             holder: Holder::new(memory, settings.units),
             scheme,
             settings,
@@ -175,6 +186,11 @@ impl<M: Memory> Coop<M> {
         &self.holder
     }
 
+    /// Entries and removals that it keeps for other homes (rule K9).
+    pub fn mirrored_entries(&self) -> usize {
+        self.mirrors.len()
+    }
+
     /// Another scheme from now on. Objects stay where they are.
     pub fn set_scheme(&mut self, scheme: Box<dyn Scheme + Send>) {
         self.scheme = scheme;
@@ -188,8 +204,12 @@ impl<M: Memory> Coop<M> {
     pub fn lease(&mut self, lease: Lease, now: Time) {
         (self.lease, self.now) = (lease, now);
         let Some(view) = self.view.clone() else { return };
-        if lease.in_effect >= view.number() || !self.settings.rules.opens_in_effect {
-            self.home.open(&view, self.me);
+        if (lease.in_effect >= view.number() || !self.settings.rules.opens_in_effect)
+            && self.home.open(&view, self.me)
+            && self.settings.mirror
+        {
+            let keys = self.home.table.iter().map(|(hash, _)| hash);
+            self.outbox.open(self.before.as_deref(), &view, self.me, keys);
         }
     }
 
@@ -199,7 +219,10 @@ impl<M: Memory> Coop<M> {
         for (home, entries) in self.home.enter(view, self.me) {
             out.push(Action::Send { to: home, view: number, frame: Frame::HandOver(entries) });
         }
-        self.view = Some(view.clone());
+        self.outbox.enter();
+        let inherited = self.mirrors.enter(view, self.me, &self.settings.rules);
+        self.home.inherit(inherited);
+        self.before = self.view.replace(view.clone());
         self.geometries.clear();
         self.room.enter(view);
         for (of, entries) in std::mem::take(&mut self.early) {
@@ -375,21 +398,18 @@ impl<M: Memory> Coop<M> {
             && (self.lease.valid_at(clocks.now) == Some(number) || !self.settings.rules.checks_lease_of_change);
         match frame {
             Frame::Ask(ask) if !self.home.is_new(from, ask.serial) => {}
-            Frame::Ask(ask) => {
-                let (verdict, replaced) = if is_home { self.home.decide(&ask) } else { (Verdict::Refused, None) };
-                out.push(Action::Send {
-                    to: from,
-                    view,
-                    frame: Frame::Verdict { id: ask.id, serial: ask.serial, verdict },
-                });
-                if let Some((version, place)) = replaced {
-                    self.drop_at(place, version, out);
-                }
+            Frame::Ask(ask) if is_home => self.asked(from, ask, clocks, out),
+            Frame::Ask(Ask { id, serial, .. }) => {
+                let verdict = Verdict::Refused;
+                out.push(Action::Send { to: from, view, frame: Frame::Verdict { id, serial, verdict } });
             }
             Frame::Verdict { id, serial, verdict } => self.verdict(id, serial, verdict, clocks, out),
             Frame::Relocate { hash, version, place } if is_home => {
                 match self.home.relocate(hash, version, place) {
-                    Some(old) if old != place => self.drop_at(old, version, out),
+                    Some(old) if old != place => {
+                        self.drop_at(old, version, out);
+                        self.mirror_copy(hash, out);
+                    }
                     Some(_) => {}
                     // The copy is of no use.
                     None => self.drop_at(place, version, out),
@@ -406,13 +426,21 @@ impl<M: Memory> Coop<M> {
             }
             Frame::Free(units) => self.room.told_free(from, units),
             Frame::Offer(offered) => self.offered(from, offered, out),
-            Frame::Flush { id } if is_home => {
-                self.home.flush();
-                out.push(Action::Send { to: from, view, frame: Frame::Flushed { id } });
+            Frame::Flush { id } if is_home => self.flush_asked(from, id, clocks, out),
+            Frame::Mirror { number, hash, version, place } => {
+                self.mirrors.take(from, hash, (version, place), &self.settings.rules);
+                if number != 0 {
+                    out.push(Action::Send { to: from, view, frame: Frame::Mirrored { number } });
+                }
             }
+            Frame::MirrorFloor { number, floor } => {
+                self.mirrors.raise_floor(from, floor, &self.settings.rules);
+                out.push(Action::Send { to: from, view, frame: Frame::Mirrored { number } });
+            }
+            Frame::Mirrored { number } if is_home => self.mirrored(from, number, clocks, out),
             Frame::Flushed { id } => self.flushed(id, from, clocks, out),
             Frame::HandOver(entries) => self.home.take_over(entries),
-            Frame::Relocate { .. } | Frame::Gone { .. } | Frame::Flush { .. } => {}
+            Frame::Relocate { .. } | Frame::Gone { .. } | Frame::Flush { .. } | Frame::Mirrored { .. } => {}
         }
     }
 
@@ -468,6 +496,7 @@ impl<M: Memory> Coop<M> {
         }
         self.tell_hits(out);
         self.make_room(out);
+        self.mirror_again(out);
         let patience = self.settings.patience;
         self.dropped.retain(|_, at| clocks.now.since(*at) <= patience);
         let mut evicted = vec![];
@@ -490,6 +519,6 @@ impl<M: Memory> Coop<M> {
 
     /// When there is work even if nothing arrives.
     pub fn next_deadline(&self) -> Option<Time> {
-        self.works.values().map(|work| work.deadline).min()
+        self.works.values().map(|work| work.deadline).chain(self.outbox.next_deadline()).min()
     }
 }

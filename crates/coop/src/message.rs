@@ -61,6 +61,29 @@ pub enum Frame {
         /// Of the request.
         id: u64,
     },
+    /// To the node that would inherit a key: what its home decided about it (rule K9).
+    Mirror {
+        /// Of the message, to be acknowledged; 0 if it need not be.
+        number: u64,
+        /// Of the key.
+        hash: u64,
+        /// Of the value, or of the removal.
+        version: Version,
+        /// Where a copy of the value is; none for a removal.
+        place: Option<Place>,
+    },
+    /// To a mirror: nothing below this counts any more (rule K10).
+    MirrorFloor {
+        /// Of the message.
+        number: u64,
+        /// The floor.
+        floor: Version,
+    },
+    /// From a mirror: it has what the message with this number says.
+    Mirrored {
+        /// Of the message.
+        number: u64,
+    },
     /// To the new home of keys: their entries as the giver acknowledged (rule K7).
     HandOver(Vec<(u64, Entry)>),
 }

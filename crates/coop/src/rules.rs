@@ -41,6 +41,16 @@ pub struct Rules {
     pub compares_expiry: bool,
     /// The place is changed only if the version is still that (rule K8).
     pub compares_moved: bool,
+    /// A change goes to the mirror first, then into the home's own word (rule K9).
+    pub mirrors_first: bool,
+    /// A mirror keeps the largest version of a key that it heard of (rule K9).
+    pub mirrors_largest: bool,
+    /// A removal is a version too (rule K9).
+    pub mirrors_removals: bool,
+    /// A node drops what it mirrors no longer (rule K9).
+    pub mirrors_drop: bool,
+    /// Mirrors get floors, before a home raises its own (rules K9, K10).
+    pub mirrors_floors: bool,
 }
 
 impl Rules {
@@ -66,6 +76,11 @@ impl Rules {
         stub_ends: true,
         compares_expiry: true,
         compares_moved: true,
+        mirrors_first: true,
+        mirrors_largest: true,
+        mirrors_removals: true,
+        mirrors_drop: true,
+        mirrors_floors: true,
     };
 }
 

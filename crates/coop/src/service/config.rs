@@ -25,6 +25,9 @@ section! {
         pub memory: Size as "SIZE" = Size(0),
         /// How long a command waits for another node at the most. A change that was sent and not answered by then has an unknown outcome.
         pub patience: Lapse as "TIME" = Lapse::seconds(1),
+        /// Whether what a node is home of is known to one other, which is its home when it dies: then a dead node costs what lay in its memory and nothing more. A change takes one more message
+        /// each way.
+        pub mirror: bool as "BOOL" = true,
         /// The largest value, in bytes. A set of a larger one is refused, and deletes what the key had.
         pub largest: Size as "SIZE" = Size(1 << 20),
     }
@@ -47,7 +50,14 @@ impl PoolConfig {
         let buckets = u64::from(units) * UNIT_BYTES as u64 / BUCKET_FOR;
         let buckets = u32::try_from(buckets).unwrap_or(u32::MAX).clamp(FIRST_BUCKETS, 1 << 26).next_power_of_two();
         let patience: Duration = self.patience.0;
-        Settings { units, buckets: (FIRST_BUCKETS, buckets), patience, limits: self.limits(), rules: Rules::ALL }
+        Settings {
+            units,
+            buckets: (FIRST_BUCKETS, buckets),
+            patience,
+            limits: self.limits(),
+            mirror: self.mirror,
+            rules: Rules::ALL,
+        }
     }
 
     fn check(&self) -> Vec<Contradiction> {

@@ -408,7 +408,8 @@ impl Machine for PoolNode {
         let asks = self.partners.values().filter(|other| other.layout.is_none()).map(|other| other.ask_at);
         let says = self.unheard.values().take(WINDOW).map(|(_, _, due)| *due);
         let again = self.again.iter().map(|(at, _)| *at);
-        let works = (!self.asked.is_empty()).then_some(self.tick_at);
+        let is_waited_for = self.coop.as_ref().is_some_and(|coop| coop.next_deadline().is_some());
+        let works = (is_waited_for || !self.asked.is_empty()).then_some(self.tick_at);
         asks.chain(says).chain(again).chain(works).min()
     }
 }

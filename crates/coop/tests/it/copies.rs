@@ -31,7 +31,14 @@ impl Pair {
     /// A reader, and another node that is home and holder of a key.
     fn new(rules: Rules) -> Pair {
         let (me, other) = (Incarnation::new(1, 1), Incarnation::new(2, 1));
-        let settings = Settings { units: 64, buckets: (1, 4), patience: PATIENCE, limits: Limits::default(), rules };
+        let settings = Settings {
+            units: 64,
+            buckets: (1, 4),
+            patience: PATIENCE,
+            limits: Limits::default(),
+            mirror: false,
+            rules,
+        };
         let mut reader = Coop::new(me, OwnMemory::new(64), placement::scheme("bcc").unwrap(), settings);
         let members = [me, other].map(|incarnation| Member {
             incarnation,

@@ -105,6 +105,7 @@ pub struct World {
     departed: Vec<(Incarnation, u64)>,
     rules: Rules,
     loses: bool,
+    mirror: bool,
 }
 
 impl World {
@@ -127,6 +128,7 @@ impl World {
             departed: vec![],
             rules,
             loses: seed % 4 == 3,
+            mirror: seed % 2 == 1,
         };
         for at in 0..nodes {
             let is_passive = at == nodes - 1 && seed.is_multiple_of(3);
@@ -167,7 +169,7 @@ impl World {
     fn settings(&self) -> Settings {
         let limits = Limits { value_bytes: 200, ..Limits::default() };
         let patience = Duration::from_millis(40);
-        Settings { units: UNITS, buckets: (1, 4), patience, limits, rules: self.rules }
+        Settings { units: UNITS, buckets: (1, 4), patience, limits, mirror: self.mirror, rules: self.rules }
     }
 
     fn restart(&mut self, at: usize) {
