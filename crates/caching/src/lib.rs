@@ -20,6 +20,7 @@ mod answer;
 mod carried;
 mod control;
 mod cookies;
+mod date;
 mod fields;
 mod forward;
 mod freshening;
