@@ -38,6 +38,8 @@ mod reason;
 mod request;
 mod route;
 mod rule;
+#[cfg(test)]
+mod second_opinion;
 mod status;
 mod store;
 mod targeted;
