@@ -4,7 +4,7 @@ use http::header::{DATE, ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
 use http::{HeaderMap, HeaderValue, StatusCode, request};
 
 use crate::control::split_list;
-use crate::store::date;
+use crate::date::date;
 
 /// In which form to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

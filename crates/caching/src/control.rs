@@ -72,8 +72,13 @@ impl Life {
 impl CacheControl {
     /// Of a message's headers.
     pub fn of(headers: &HeaderMap) -> Self {
+        CacheControl::of_field(headers, &CACHE_CONTROL)
+    }
+
+    /// Of one field of a message that is written like it.
+    pub(crate) fn of_field(headers: &HeaderMap, name: &HeaderName) -> Self {
         let mut control = CacheControl::default();
-        control.read(headers, &CACHE_CONTROL);
+        control.read(headers, name);
         control
     }
 

@@ -1,7 +1,7 @@
 //! Which fields of a request's head matter, found in one pass: most requests have few of the many that could, and asking for each by its name
 //! costs more than all the rest that is done for a hit.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 
 /// Fields by which a client, or a proxy before this one, tells under which address the application is seen.
 pub(crate) const ADDRESS: [&str; 12] = [
@@ -36,6 +36,9 @@ pub(crate) const HOP_BY_HOP: [&str; 8] = [
     "transfer-encoding",
     "upgrade",
 ];
+
+/// Of a proxy that asked for credentials, as those fields are: it is not stored (RFC 9111 section 3.1).
+pub(crate) const PROXY_AUTHENTICATION_INFO: HeaderName = HeaderName::from_static("proxy-authentication-info");
 
 /// Conditions that a cache does not evaluate, and parts of a page.
 pub(crate) const PRECONDITION: [&str; 3] = ["if-match", "if-unmodified-since", "range"];
@@ -113,7 +116,7 @@ const LENGTHS: [u16; LONGEST + 1] = {
 
 #[cfg(test)]
 mod tests {
-    use http::{HeaderName, HeaderValue};
+    use http::HeaderValue;
 
     use super::*;
 

@@ -6,6 +6,7 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::fields::PROXY_AUTHENTICATION_INFO;
 use crate::forward::remove_hop_by_hop;
 
 /// Says in a request which answer is stored. Whether there is a validator to say it with: without, a condition would be a guess.
@@ -29,6 +30,7 @@ fn is_validator(name: &HeaderName, value: &HeaderValue) -> bool {
 pub fn freshened(stored: &HeaderMap, not_modified: &HeaderMap) -> Option<HeaderMap> {
     let mut told = not_modified.clone();
     remove_hop_by_hop(&mut told);
+    told.remove(PROXY_AUTHENTICATION_INFO);
     // Of the body that was not sent; its own are kept (section 3.2).
     let is_of_the_body = |name: &HeaderName| [CONTENT_LENGTH, CONTENT_RANGE, TRANSFER_ENCODING].contains(name);
     for name in [ETAG, VARY, CONTENT_ENCODING] {
@@ -98,6 +100,7 @@ mod tests {
             ("x-a", "2"),
             ("connection", "x-c"),
             ("x-c", "hop"),
+            ("proxy-authentication-info", "a"),
         ]);
         let expected = headers(&[
             ("etag", "W/\"1\""),

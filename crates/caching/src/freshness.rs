@@ -6,8 +6,9 @@ use http::header::{AUTHORIZATION, DATE, ETAG, EXPIRES, LAST_MODIFIED};
 use http::{HeaderMap, StatusCode, request};
 
 use crate::control::CacheControl;
+use crate::date::date;
 use crate::reason::Reason;
-use crate::store::{Arrival, age, date};
+use crate::store::{Arrival, age};
 use crate::targeted;
 
 /// Part of the time since an answer last changed for which it is taken for fresh, if it says nothing itself (RFC 9111 section 4.2.2).
@@ -113,8 +114,7 @@ pub(crate) fn storable(head: &request::Parts, arrival: &Arrival<'_>) -> Result<S
     // A field for caches of this kind takes the place of Cache-Control and Expires (RFC 9213 section 2.2).
     let targeted = targeted::of(answer);
     let control = targeted.unwrap_or_else(|| CacheControl::of(answer));
-    let is_understood = is_understood(status);
-    if control.must_understand && !is_understood {
+    if control.must_understand && !is_understood(status) {
         return Err(Reason::Status);
     }
     if control.no_store && !control.must_understand {
@@ -132,7 +132,7 @@ pub(crate) fn storable(head: &request::Parts, arrival: &Arrival<'_>) -> Result<S
     };
     let is_explicit = given.is_some() || control.public;
     let is_heuristic = is_heuristically_cacheable(status);
-    if !is_understood || !(is_explicit || is_heuristic) || is_of_one_request(status) {
+    if !is_whole(status) || !(is_explicit || is_heuristic) || is_of_one_request(status) {
         return Err(Reason::Status);
     }
     let for_authorization = control.public || control.s_maxage.least.is_some() || control.must_revalidate;
@@ -184,7 +184,12 @@ fn heuristic(answer: &HeaderMap, now: SystemTime) -> Option<Duration> {
     Some(made.duration_since(changed).ok()? / HEURISTIC_PART)
 }
 
-/// Statuses whose meaning for a cache is known here.
+/// Whether it is a final answer that stands by itself: no part of one (206), and nothing about one that is stored (304).
+fn is_whole(status: StatusCode) -> bool {
+    !status.is_informational() && ![StatusCode::PARTIAL_CONTENT, StatusCode::NOT_MODIFIED].contains(&status)
+}
+
+/// Statuses whose meaning for a cache is known here: it matters where the answer says `must-understand` (RFC 9111 section 3).
 fn is_understood(status: StatusCode) -> bool {
     matches!(status.as_u16(), 200 | 203 | 204 | 300..=303 | 307 | 308 | 400..=408 | 410..=417 | 421..=431 | 451 | 500..=508 | 511)
 }
@@ -272,8 +277,15 @@ mod tests {
         assert_eq!(refused(200, &[("cache-control", "max-age=0")], &[]), Reason::NoValidator);
         assert_eq!(refused(200, &[("cache-control", "no-store, max-age=60")], &[]), Reason::NoStore);
         assert_eq!(refused(200, &[("cache-control", "private=\"x\", max-age=60")], &[]), Reason::Private);
-        for status in [206, 304, 401, 429, 299, 599] {
+        for status in [206, 304, 401, 429] {
             assert_eq!(refused(status, &[lives, TAGGED], &[]), Reason::Status, "{status}");
+        }
+        for status in [299, 499, 599] {
+            assert!(
+                of(status, &[lives], &[]).is_ok(),
+                "{status}: what it means is of no matter if it says how long it lives"
+            );
+            assert_eq!(refused(status, &[TAGGED], &[]), Reason::Status, "{status}");
         }
         let understood = ("cache-control", "must-understand, no-store, max-age=60");
         assert!(of(200, &[understood], &[]).is_ok());

@@ -20,6 +20,7 @@ mod answer;
 mod carried;
 mod control;
 mod cookies;
+mod date;
 mod fields;
 mod forward;
 mod freshening;
@@ -37,6 +38,8 @@ mod reason;
 mod request;
 mod route;
 mod rule;
+#[cfg(test)]
+mod second_opinion;
 mod status;
 mod store;
 mod targeted;

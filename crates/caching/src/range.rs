@@ -5,7 +5,7 @@ use std::ops::Range;
 use http::header::{CONTENT_ENCODING, DATE, ETAG, IF_RANGE, LAST_MODIFIED, RANGE};
 use http::{HeaderMap, HeaderValue, request};
 
-use crate::store::date;
+use crate::date::date;
 
 /// Ranges that one request may ask for. With more it gets the whole (RFC 9110 section 14.2 leaves that to the server).
 pub const MOST_RANGES: usize = 8;

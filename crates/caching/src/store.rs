@@ -10,6 +10,8 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, request};
 
 use crate::control::CacheControl;
 use crate::cookies;
+use crate::date::date;
+use crate::fields::PROXY_AUTHENTICATION_INFO;
 use crate::forward::{remove_hop_by_hop, remove_targeted};
 use crate::freshness::{Lifetime, storable};
 use crate::reason::Reason;
@@ -98,7 +100,7 @@ fn standard(request: &Request, head: &request::Parts, route: &Route, arrival: &A
     let variant = Variant::of(answer)?;
     let mut headers = answer.clone();
     remove_hop_by_hop(&mut headers);
-    for name in [AGE, SET_COOKIE] {
+    for name in [AGE, SET_COOKIE, PROXY_AUTHENTICATION_INFO] {
         headers.remove(name);
     }
     let mut headers = with_values_of_its_own(headers);
@@ -230,10 +232,6 @@ pub(crate) fn age(answer: &HeaderMap) -> Duration {
     }
 }
 
-pub(crate) fn date(value: &HeaderValue) -> Option<std::time::SystemTime> {
-    httpdate::parse_http_date(value.to_str().ok()?).ok()
-}
-
 fn is_weak(tag: &HeaderValue) -> bool {
     tag.as_bytes().starts_with(b"W/\"")
 }
@@ -242,7 +240,7 @@ fn outgoing(answer: &HeaderMap, control: CacheControl) -> HeaderMap {
     let mut headers = answer.clone();
     remove_hop_by_hop(&mut headers);
     remove_targeted(&mut headers);
-    for name in [AGE, EXPIRES, PRAGMA, SET_COOKIE] {
+    for name in [AGE, EXPIRES, PRAGMA, SET_COOKIE, PROXY_AUTHENTICATION_INFO] {
         headers.remove(name);
     }
     let ask = if control.no_transform { "no-cache, no-transform" } else { "no-cache" };
