@@ -31,6 +31,15 @@ PROGRAMS ?=
 demo: $(if $(PROGRAMS),,build) ## Show the main job; SECONDS=20 ends by itself
 	@PROGRAMS="$(PROGRAMS)" scripts/demo.sh "$(SECONDS)"
 
+# mediawiki or wordpress, as Debian packages them; SECONDS=0 is a minute.
+SITE ?= mediawiki
+PROXIES ?= 3
+.PHONY: demo-site
+demo-site: $(if $(PROGRAMS),,build) ## MediaWiki (SITE=wordpress) behind Apache proxies, PHP-FPM and MariaDB, every answer checked
+	@scripts/setup-debian.sh site
+	$(if $(PROGRAMS),,cargo build --release --locked -p verbena-capi)
+	@PROGRAMS="$(PROGRAMS)" scripts/demo-site.sh "$(SITE)" "$(if $(filter-out 0,$(SECONDS)),$(SECONDS),60)" "$(PROXIES)"
+
 .PHONY: check
 check: setup ## While you think: format, lints, unit tests, dialogues, 20 seeds
 	@scripts/test.sh check

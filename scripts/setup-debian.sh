@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Installs what building (setup-debian.sh build), testing (test), testing on Debian's own kernel (vm), making the package (package) or comparing with others (compare) needs on Debian 12, and nothing that is there already.
+# Installs what building (setup-debian.sh build), testing (test), testing on Debian's own kernel (vm), making the package (package), the demonstration of whole sites (site) or comparing with others (compare) needs on Debian 12, and nothing that is there already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH=$PATH:/usr/sbin
 
 what=${1:-test}
 case "$what" in
-build | test | vm | package | compare) ;;
+build | test | vm | package | compare | site) ;;
 *)
-    echo "usage: $0 build|test|vm|package|compare" >&2
+    echo "usage: $0 build|test|vm|package|compare|site" >&2
     exit 2
     ;;
 esac
@@ -58,6 +58,11 @@ if [ "$what" = compare ]; then
     commands+=(nginx:nginx-light varnishd:varnish wrk:wrk curl:curl etcd:etcd-server redis-server:redis-server)
 fi
 
+if [ "$what" = site ]; then
+    # Application servers, proxies and the database of scripts/demo-site.sh.
+    commands+=(apache2:apache2-bin apxs:apache2-dev mariadbd:mariadb-server mariadb:mariadb-client php:php8.2-cli php-fpm8.2:php8.2-fpm phpize:php8.2-dev)
+fi
+
 packages=()
 for entry in "${commands[@]}"; do
     command -v "${entry%%:*}" >/dev/null || packages+=("${entry##*:}")
@@ -80,6 +85,16 @@ if [ "$what" = test ]; then
     # A server of FTP and a client of memcached that are not ours.
     /usr/bin/python3 -c 'import pyftpdlib' 2>/dev/null || packages+=(python3-pyftpdlib)
     /usr/bin/python3 -c 'import pymemcache' 2>/dev/null || packages+=(python3-pymemcache)
+fi
+if [ "$what" = site ]; then
+    for extension in mysqli:php8.2-mysql mbstring:php8.2-mbstring xml:php8.2-xml intl:php8.2-intl gd:php8.2-gd; do
+        php -m 2>/dev/null | grep -qx "${extension%%:*}" || packages+=("${extension##*:}")
+    done
+    [ -e /var/lib/mediawiki/index.php ] || packages+=(mediawiki)
+    [ -e /usr/share/wordpress/wp-load.php ] || packages+=(wordpress)
+    [ -e /usr/share/wordpress/wp-content/themes/twentytwentyone ] || packages+=(wordpress-theme-twentytwentyone)
+    [ -x /usr/bin/python3 ] || packages+=(python3)
+    /usr/bin/python3 -c 'import pymysql' 2>/dev/null || packages+=(python3-pymysql)
 fi
 # One browser of several, without what a desktop needs, and a font for it.
 if [ "$what" = test ] && ! command -v chromium-headless-shell >/dev/null && ! command -v chromium >/dev/null; then

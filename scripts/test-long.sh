@@ -41,6 +41,17 @@ memory() {
 statements() { run_alone -p verbena-statements -p verbena-relay -p verbena-memcache; }
 # Ten thousand seeds of the cooperative cache and of transfers, its longest traces, and a million operations on a mount.
 systems() { run_tests -p verbena-coop -p verbena-transfer -p verbena-ftp -p verbena-bank -p verbena-mount; }
+# MediaWiki and WordPress, as Debian packages them, behind three Apaches, two application servers and the relay, two minutes each.
+sites() {
+    local profile=${VERBENA_PROFILE:-release} site flag=()
+    scripts/setup-debian.sh site
+    [ "$profile" = debug ] || flag=(--release)
+    cargo build "${flag[@]}" --locked -p verbena-cli --bin verbena
+    cargo build "${flag[@]}" --locked -p verbena-capi
+    for site in mediawiki wordpress; do
+        PROGRAMS="$target/$profile" scripts/demo-site.sh "$site" 120
+    done
+}
 # Members of etcd that are paused, killed and held back.
 etcd() { run_alone -p verbena-etcd -p verbena-cli -E 'test(/^(faults|etcd)::/)'; }
 # Every row of `verbena bench`, with the one that keeps a core busy.
@@ -132,7 +143,7 @@ cluster-faults() {
     return "$failed"
 }
 
-parts=(fabric cluster content model lock-models locks lock-crashes memory statements systems etcd rows debian package rdma never-stale cluster-faults)
+parts=(fabric cluster content model lock-models locks lock-crashes memory statements systems sites etcd rows debian package rdma never-stale cluster-faults)
 if [ "$#" = 0 ]; then
     set -- "${parts[@]}"
 fi

@@ -281,7 +281,8 @@ static void register_hooks(apr_pool_t *p)
     ap_register_output_filter("VERBENA_RESTORE", restore, NULL, AP_FTYPE_PROTOCOL - 1);
     /* Also for an answer that the server makes of an error, which leaves out all filters of contents. */
     ap_register_input_filter("VERBENA_GATHERED", gathered, NULL, AP_FTYPE_RESOURCE);
-    ap_register_output_filter("VERBENA_HOLD", hold, NULL, AP_FTYPE_PROTOCOL + 5);
+    /* Behind the one that makes chunks, which is added when the head has gone by: a head that is held before it would become the first chunk. */
+    ap_register_output_filter("VERBENA_HOLD", hold, NULL, AP_FTYPE_TRANSCODE + 1);
 }
 
 module AP_MODULE_DECLARE_DATA verbena_module = {

@@ -99,6 +99,16 @@ pub(crate) fn is_setting(variable: &[u8]) -> bool {
     is_in(VARIABLES, variable)
 }
 
+/// Whether a variable of MySQL is one of the whole server that SET GLOBAL alone changes, which touches everything.
+pub(crate) fn is_global(variable: &[u8]) -> bool {
+    is_in(GLOBALS, variable)
+}
+
+/// Variables that no session has of its own, and that SET GLOBAL alone changes.
+const GLOBALS: &str = "
+    read_only super_read_only
+";
+
 /// Names that are functions without parentheses.
 const BARE: &str = "
     current_catalog current_date current_role current_schema current_time current_timestamp current_user localtime

@@ -285,6 +285,10 @@ impl<'s> Planner<'s> {
 
     /// A variable of MySQL is read.
     fn variable(&mut self, name: &[u8]) {
+        // What changes it touches everything, so that it needs no name.
+        if name.strip_prefix(b"@@").is_some_and(functions::is_global) {
+            return;
+        }
         let setting = name.strip_prefix(b"@@").is_some_and(functions::is_setting);
         self.plan.store_only(if setting { Storable::Setting } else { Storable::No("a variable of the session") });
     }
@@ -382,8 +386,11 @@ impl Visitor for Planner<'_> {
             Expr::CompoundIdentifier(parts) if parts.first().is_some_and(|ident| ident.value.starts_with('@')) => {
                 let first = self.identifier(&parts[0]).to_ascii_lowercase();
                 let ours = parts.len() == 2 && [&b"@@session"[..], b"@@global", b"@@local"].contains(&first.as_slice());
-                let name = if ours { [b"@@", self.identifier(&parts[1]).as_slice()].concat() } else { first };
-                self.variable(&name);
+                let name = if ours { [b"@@", self.identifier(&parts[1]).as_slice()].concat() } else { first.clone() };
+                // The server's own value is the same for every session.
+                if first != b"@@global" || !functions::is_setting(&name[2..]) {
+                    self.variable(&name);
+                }
                 Flow::Continue(())
             }
             Expr::BinaryOp { op: BinaryOperator::Custom(_) | BinaryOperator::PGCustomBinaryOperator(_), .. } => {

@@ -135,6 +135,13 @@ impl Shared {
             body.push_str(&"x".repeat(300_000));
         }
         let length = body.len();
+        if kind == "chunked" {
+            return write!(
+                stream,
+                "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n{fields}Connection: close\r\n\r\n\
+                 {length:x}\r\n{body}\r\n0\r\n\r\n"
+            );
+        }
         write!(
             stream,
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n{fields}Connection: close\r\n\r\n{body}"

@@ -297,6 +297,8 @@ fn what_is_not_a_table() {
         ("select last_insert_id()", Storable::No("the connection or the user")),
         ("select @x", Storable::No("a variable of the session")),
         ("select @@session.sql_mode, version()", Storable::Setting),
+        ("select @@global.sql_mode, @@global.read_only, @@read_only", Storable::Yes),
+        ("select @@global.uptime", Storable::No("a variable of the session")),
         ("select @@insert_id", Storable::No("a variable of the session")),
         ("select found_rows()", Storable::AsTheStatementBefore),
         ("select lower(title), if(score, 1, 2) from posts", Storable::Yes),

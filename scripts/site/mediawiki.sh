@@ -1,0 +1,50 @@
+# MediaWiki for scripts/demo-site.sh: what Debian's package has, run from where that puts it, with a configuration of its own.
+
+host=wiki.example
+root=/var/lib/mediawiki
+
+is_there() { [ -e "$root/index.php" ] && [ -e "$root/maintenance/install.php" ]; }
+package=mediawiki
+needs=mediawiki
+
+install_site() {
+    sql -e "CREATE DATABASE wiki; CREATE USER wiki IDENTIFIED BY 'secret'; GRANT ALL ON wiki.* TO wiki; CREATE USER wiki@localhost IDENTIFIED BY 'secret'; GRANT ALL ON wiki.* TO wiki@localhost"
+    mkdir "$directory/settings" "$directory/images" "$directory/cache"
+    # Past the relay, which knows nothing of these tables yet.
+    php -d apc.enabled=0 "$root/maintenance/install.php" --confpath "$directory/settings" --dbtype mysql --dbserver "localhost:$directory/mysql.sock" \
+        --dbname wiki --dbuser wiki --dbpass secret --server "http://$host" --scriptpath "" --pass 'one of many words' --lang en \
+        Wiki Admin >"$directory/install.log" 2>&1 || fail "MediaWiki is not installed: $(tail -n 5 "$directory/install.log")"
+}
+
+configure_site() {
+    cat >>"$directory/settings/LocalSettings.php" <<PHP
+# The relay is the database.
+\$wgDBserver = "127.0.0.1:$relay";
+# Anonymous views may be kept by a cache (they are "private" without it), by one that asks: there is nobody to be purged.
+\$wgUseCdn = true;
+\$wgCdnMaxAge = 31536000;
+# Nothing is kept beside the database, and no view writes into it.
+\$wgMainCacheType = CACHE_NONE;
+\$wgParserCacheType = CACHE_NONE;
+\$wgMessageCacheType = CACHE_NONE;
+\$wgSessionCacheType = CACHE_DB;
+\$wgLocalisationCacheConf['store'] = 'files';
+\$wgCacheDirectory = "$directory/cache";
+# Jobs are run by cron, not at the end of a view.
+\$wgJobRunRate = 0;
+# The checker edits faster than a person.
+\$wgRateLimits = [];
+\$wgPingback = false;
+\$wgEnableUploads = true;
+\$wgUploadDirectory = "$directory/images";
+\$wgUploadPath = "/images";
+\$wgShowExceptionDetails = true;
+PHP
+    fpm_settings="env[MW_CONFIG_FILE] = $directory/settings/LocalSettings.php"
+    application_settings="Alias /images $directory/images"
+}
+
+# What a person has in cron.
+cron() {
+    MW_CONFIG_FILE="$directory/settings/LocalSettings.php" php -d apc.enabled=0 "$root/maintenance/runJobs.php" --maxjobs 20
+}
