@@ -28,6 +28,8 @@ if [ "$what" = test ]; then
     commands+=(openssl:openssl)
     # Databases behind the relay, and clients of theirs.
     commands+=(mariadbd:mariadb-server mariadb:mariadb-client psql:postgresql-client)
+    # The package for Node, and what installs the frameworks that it is tested with.
+    commands+=(node:nodejs npm:npm)
     # Clients of the FTP server, and what the cache bank and the mounts over it need.
     commands+=(wget:wget lftp:lftp ncftp:ncftp tnftp:tnftp memcached:memcached sshfs:sshfs)
     # A network file system beside memory.apps.

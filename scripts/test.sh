@@ -83,6 +83,10 @@ python_package() {
     scripts/test-python.sh 2>&1 | tee -a "$log"
 }
 
+node_package() {
+    scripts/test-node.sh 2>&1 | tee -a "$log"
+}
+
 part "format" cargo fmt --all --check
 if [ "$what" = check ]; then
     part "compile and lint" compile
@@ -95,8 +99,10 @@ part "compile and lint" compile
 part "tests" run_tests
 part "examples in documentation" examples
 part "package for Python" python_package
+part "package for Node" node_package
 part "skips are known" scripts/check-skips.sh "$log"
 scripts/test-times.py "$parts" "$junit" "$target/test-times.json"
 awk '/^ +Summary /{for (i = 1; i < NF; i++) {if ($(i+1) ~ /^passed/) passed += $i; if ($(i+1) ~ /^failed/) failed += $i}}
     /^test result: /{passed += $4; failed += $6; ignored += $8} /^[0-9]+ passed in /{passed += $1}
+    /^# pass /{passed += $3} /^# fail /{failed += $3}
     END {printf "%d passed, %d failed, %d skipped\n", passed, failed, ignored}' "$log"
