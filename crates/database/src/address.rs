@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
@@ -14,9 +14,14 @@ use verbena_relay::Upstream;
 pub enum Product {
     /// MySQL and MariaDB.
     MySql,
+    /// PostgreSQL.
+    PostgreSql,
 }
 
-/// An address such as `mysql://shop:secret@127.0.0.1:3306/shop`.
+/// Before the port in the name of a socket of PostgreSQL.
+const SOCKET: &str = ".s.PGSQL.";
+
+/// An address such as `mysql://shop:secret@127.0.0.1:3306` or `postgres://shop:secret@127.0.0.1:5432/shop`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Address {
     /// Which protocol.
@@ -25,12 +30,14 @@ pub struct Address {
     pub host: String,
     /// Its port.
     pub port: u16,
-    /// Its socket, if it is reached by one: `?socket=/run/mysqld/mysqld.sock`.
+    /// Its socket, if it is reached by one: `?socket=/run/mysqld/mysqld.sock`; of PostgreSQL also its directory.
     pub socket: Option<PathBuf>,
     /// Who reads the catalog; none: nobody, and nothing is known of the tables.
     pub user: Option<String>,
     /// The user's password.
     pub password: Option<String>,
+    /// PostgreSQL: the database whose catalog is read; without one that of the user's name.
+    pub database: Option<String>,
 }
 
 impl Address {
@@ -47,10 +54,19 @@ impl Address {
         (IpAddr::V4(Ipv4Addr::LOCALHOST), self.port.checked_add(1).unwrap_or(0)).into()
     }
 
+    /// The relay's own socket: in PostgreSQL's manner, where clients look for it, or behind the beginning of a name.
+    pub fn socket_beside(&self, place: &Path, port: u16) -> PathBuf {
+        match self.product {
+            Product::MySql => PathBuf::from(format!("{}.mysql.sock", place.display())),
+            Product::PostgreSql => place.with_file_name(format!("{SOCKET}{port}")),
+        }
+    }
+
     /// What tells its names from those of another database.
     pub fn identity(&self) -> Vec<u8> {
         let scheme = match self.product {
             Product::MySql => "mysql",
+            Product::PostgreSql => "postgres",
         };
         match &self.socket {
             Some(path) => format!("{scheme}:{}", path.display()).into_bytes(),
@@ -80,17 +96,24 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Address, String> {
         // The text may have a password, which no message repeats.
-        let wrong = |why: &str| format!("not mysql://USER:PASSWORD@HOST:PORT: {why}");
+        let wrong = |why: &str| {
+            format!("not mysql://USER:PASSWORD@HOST:PORT or postgres://USER:PASSWORD@HOST:PORT/DATABASE: {why}")
+        };
         let url = Url::parse(text).map_err(|error| wrong(&error.to_string()))?;
         let (product, port) = match url.scheme() {
             "mysql" | "mariadb" => (Product::MySql, 3306),
-            "postgres" | "postgresql" => return Err("the relay does not speak PostgreSQL yet, only mysql://".into()),
+            "postgres" | "postgresql" => (Product::PostgreSql, 5432),
             scheme => return Err(wrong(&format!("{scheme}:// is no database that is known here"))),
         };
+        let port = url.port().unwrap_or(port);
         let mut socket = None;
         for (key, value) in url.query_pairs() {
             match &*key {
-                "socket" if value.starts_with('/') => socket = Some(PathBuf::from(&*value)),
+                "socket" if value.starts_with('/') => {
+                    let path = PathBuf::from(&*value);
+                    let is_directory = product == Product::PostgreSql && postgres_socket(&path).is_none();
+                    socket = Some(if is_directory { path.join(format!("{SOCKET}{port}")) } else { path });
+                }
                 "socket" => return Err(wrong("socket is an absolute path")),
                 other => return Err(wrong(&format!("{other} is no parameter that is known here; socket is"))),
             }
@@ -99,17 +122,24 @@ impl FromStr for Address {
         if host.is_none() && socket.is_none() {
             return Err(wrong("it names no host"));
         }
-        let decoded = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
         let user = Some(url.username()).filter(|user| !user.is_empty()).map(decoded);
         Ok(Address {
             product,
             host: host.unwrap_or("localhost").to_owned(),
-            port: url.port().unwrap_or(port),
+            port,
             socket,
             user,
             password: url.password().map(decoded),
+            database: url.path().strip_prefix('/').filter(|name| !name.is_empty()).map(decoded),
         })
     }
+}
+
+/// The directory and the port of a socket of PostgreSQL.
+pub(crate) fn postgres_socket(path: &Path) -> Option<(&Path, u16)> {
+    let port = path.file_name()?.to_str()?.strip_prefix(SOCKET)?.parse().ok()?;
+    Some((path.parent()?, port))
 }
 
 #[cfg(test)]
@@ -124,6 +154,13 @@ mod tests {
         assert_eq!((address.beside().to_string(), address.to_string()), ("127.0.0.1:3308".into(), "db:3307".into()));
         let address: Address = "mysql://127.0.0.1".parse().unwrap();
         assert_eq!((address.port, address.user), (3306, None));
+        let address: Address = "postgresql://shop@[::1]/the%20shop".parse().unwrap();
+        assert_eq!((address.port, address.database.as_deref()), (5432, Some("the shop")));
+        for socket in ["/run/postgresql", "/run/postgresql/.s.PGSQL.5433"] {
+            let address: Address = format!("postgres://shop@localhost:5433/shop?socket={socket}").parse().unwrap();
+            assert_eq!(address.upstream(), Upstream::Unix("/run/postgresql/.s.PGSQL.5433".into()));
+            assert_eq!(address.socket_beside(Path::new("/run/v/local"), 7), Path::new("/run/v/.s.PGSQL.7"));
+        }
         let address: Address = "mariadb://root@localhost?socket=/run/mysqld.sock".parse().unwrap();
         assert_eq!(address.upstream(), Upstream::Unix("/run/mysqld.sock".into()));
     }
@@ -133,7 +170,7 @@ mod tests {
         for (text, why) in [
             ("127.0.0.1:3306", "not mysql://"),
             ("redis://:secret@a", "redis:// is no database"),
-            ("postgres://u:secret@a", "does not speak PostgreSQL"),
+            ("postgres://u:secret@a/b?sslmode=disable", "sslmode is no parameter"),
             ("mysql://u:secret@a?tls=1", "tls is no parameter"),
             ("mysql://u:secret@a?socket=x", "absolute path"),
             ("mysql:///shop", "no host"),

@@ -1,23 +1,28 @@
 //! What the database says of its tables, read anew after each change of it (rule Q18).
 
 mod mysql;
+mod partitions;
+mod postgres;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use thiserror::Error;
 use tokio::sync::Notify;
 use verbena_statements::{Analyser, Dialect, Product as Server, Schema};
 
 use crate::address::{Address, Product};
+use crate::error::DatabaseError;
+use crate::search::Paths;
 
 /// How long the database may take to show its catalog.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// After a failure it is asked again after so long.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Default databases that are remembered apart.
-const DEFAULTS: usize = 64;
+/// Default databases, or search paths, that are remembered apart.
+const SEARCHES: usize = 64;
 
 /// What the database is, as its catalog said at one moment.
 #[derive(Clone, Debug)]
@@ -26,12 +31,54 @@ pub struct Catalog {
     pub dialect: Dialect,
     /// Its tables, for a session without a default database.
     pub schema: Arc<Schema>,
+    /// PostgreSQL: where sessions look for names.
+    pub(crate) paths: Paths,
+}
+
+/// Why the catalog cannot be read.
+#[derive(Debug, Error)]
+pub(crate) enum CatalogError {
+    #[error(transparent)]
+    MySql(#[from] mysql_async::Error),
+    #[error("{}", said(.0))]
+    Postgres(#[from] tokio_postgres::Error),
+    #[error("{0} is no directory or socket of PostgreSQL")]
+    Socket(String),
+}
+
+/// What the server said, or else what the client library says.
+fn said(error: &tokio_postgres::Error) -> String {
+    match (error.as_db_error(), std::error::Error::source(error)) {
+        (Some(error), _) => format!("{}: {} ({})", error.severity(), error.message(), error.code().code()),
+        (None, Some(source)) => format!("{error}: {source}"),
+        (None, None) => error.to_string(),
+    }
+}
+
+impl Catalog {
+    /// Reads the catalog of a database by a connection of its own.
+    ///
+    /// # Errors
+    /// The address names no user, or the database refuses.
+    pub async fn read(address: &Address) -> Result<Catalog, DatabaseError> {
+        let refused = |problem| DatabaseError::Setting { key: "to", problem };
+        if address.user.is_none() {
+            return Err(refused("without a user the catalog cannot be read: write USER@ before the host".into()));
+        }
+        read(address).await.map_err(|error| refused(format!("{address}: {error}")))
+    }
+
+    /// What looks at statements of a session that finds tables in these databases, or schemas.
+    pub fn analyser(&self, search: Vec<Vec<u8>>) -> Analyser {
+        Analyser::new(self.dialect.product, Schema { search, ..(*self.schema).clone() })
+    }
 }
 
 /// Reads the catalog by a connection of its own.
-pub(crate) async fn read(address: &Address) -> mysql_async::Result<Catalog> {
+pub(crate) async fn read(address: &Address) -> Result<Catalog, CatalogError> {
     match address.product {
-        Product::MySql => mysql::read(address).await,
+        Product::MySql => Ok(mysql::read(address).await?),
+        Product::PostgreSql => postgres::read(address).await,
     }
 }
 
@@ -46,10 +93,12 @@ struct State {
     version: u64,
     /// Which version this is of. Under another one nothing is known.
     catalog: Option<(u64, Catalog)>,
-    /// Of sessions with this default database.
-    by_default: BTreeMap<Option<Vec<u8>>, Arc<Mutex<Analyser>>>,
+    /// Changes of the catalog that are under way at the database: nothing is known meanwhile.
+    moving: usize,
+    /// Of sessions that look for names there.
+    by_search: BTreeMap<Vec<Vec<u8>>, Arc<Mutex<Analyser>>>,
     /// Knows no table.
-    blind: Arc<Mutex<Analyser>>,
+    blind: Under,
 }
 
 /// What a statement is looked at with.
@@ -59,33 +108,67 @@ pub(crate) struct Under {
     pub analyser: Arc<Mutex<Analyser>>,
 }
 
+/// A change of the catalog that is under way.
+pub(crate) struct Moving(Arc<Known>);
+
+impl Drop for Moving {
+    fn drop(&mut self) {
+        self.0.state.lock().moving -= 1;
+        self.0.moved();
+    }
+}
+
 impl Known {
-    pub fn new() -> Known {
-        let blind = Arc::new(Mutex::new(Analyser::new(Server::MariaDb, Schema::default())));
-        let state = State { version: 1, catalog: None, by_default: BTreeMap::new(), blind };
+    pub fn new(product: Product) -> Known {
+        let server = match product {
+            Product::MySql => Server::MariaDb,
+            Product::PostgreSql => Server::PostgreSql,
+        };
+        let analyser = Arc::new(Mutex::new(Analyser::new(server, Schema::default())));
+        let blind = Under { dialect: Dialect::new(server), analyser };
+        let state = State { version: 1, catalog: None, moving: 0, by_search: BTreeMap::new(), blind };
         Known { state: Mutex::new(state), changed: Notify::new() }
     }
 
     /// What a statement of a session with this default database is looked at with. While the catalog is not known, no table is.
     pub fn under(&self, default: Option<&[u8]>) -> Under {
-        let mut state = self.state.lock();
-        let State { version, catalog, by_default, blind } = &mut *state;
-        let Some((_, catalog)) = catalog.as_ref().filter(|(of, _)| of == version) else {
-            return Under { dialect: Dialect::new(Server::MariaDb), analyser: blind.clone() };
-        };
-        let default = default.map(<[u8]>::to_vec);
-        if by_default.len() >= DEFAULTS && !by_default.contains_key(&default) {
-            by_default.clear();
-        }
-        let search = default.clone();
-        let made = || {
-            let schema = Schema { search: search.into_iter().collect(), ..(*catalog.schema).clone() };
-            Arc::new(Mutex::new(Analyser::new(catalog.dialect.product, schema)))
-        };
-        Under { dialect: catalog.dialect, analyser: by_default.entry(default).or_insert_with(made).clone() }
+        let search: Vec<Vec<u8>> = default.into_iter().map(<[u8]>::to_vec).collect();
+        self.looking(|_| Some(search))
     }
 
-    /// A statement is about to change the catalog, or has: what was read before counts no more.
+    /// Likewise, of a session that looks for names where `search` says; without that no table is known either.
+    pub fn looking(&self, search: impl FnOnce(&Paths) -> Option<Vec<Vec<u8>>>) -> Under {
+        let mut state = self.state.lock();
+        let State { version, catalog, by_search, blind, moving } = &mut *state;
+        let Some((_, catalog)) = catalog.as_ref().filter(|(of, _)| of == version && *moving == 0) else {
+            return blind.clone();
+        };
+        let Some(search) = search(&catalog.paths) else { return blind.clone() };
+        if by_search.len() >= SEARCHES && !by_search.contains_key(&search) {
+            by_search.clear();
+        }
+        let made = || Arc::new(Mutex::new(catalog.analyser(search.clone())));
+        let analyser = match by_search.get(&search) {
+            Some(analyser) => analyser.clone(),
+            None => by_search.entry(search.clone()).or_insert_with(made).clone(),
+        };
+        Under { dialect: catalog.dialect, analyser }
+    }
+
+    /// What a statement is looked at with that may see another catalog than all others: no table is known.
+    pub fn blind(&self) -> Under {
+        let state = self.state.lock();
+        let dialect = state.catalog.as_ref().map_or(state.blind.dialect, |(_, catalog)| catalog.dialect);
+        Under { dialect, analyser: state.blind.analyser.clone() }
+    }
+
+    /// A statement is about to change the catalog. Until its answer is here nothing is known of it.
+    pub fn moving(self: &Arc<Self>) -> Moving {
+        self.state.lock().moving += 1;
+        Moving(self.clone())
+    }
+
+    /// A statement has changed the catalog: what was read before counts no more.
     pub fn moved(&self) {
         self.state.lock().version += 1;
         self.changed.notify_one();
@@ -99,7 +182,7 @@ impl Known {
         let mut state = self.state.lock();
         if version == state.version {
             state.catalog = Some((version, catalog));
-            state.by_default.clear();
+            state.by_search.clear();
         }
     }
 

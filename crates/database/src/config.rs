@@ -12,7 +12,7 @@ use crate::error::DatabaseError;
 section! {
     /// The database behind the application, where a relay on its wire tells the caches what pages depend on.
     pub struct DatabaseConfig as "database", checked by DatabaseConfig::check {
-        /// The database: `mysql://USER@HOST:PORT`, with `?socket=/PATH` where it is reached by a socket. The user reads the catalog (tables, keys, views, triggers), nothing else; the
+        /// The database: `mysql://USER@HOST:PORT` or `postgres://USER@HOST:PORT/DATABASE`, with `?socket=/PATH` where it is reached by a socket. The user reads the catalog (tables, keys, views, triggers), nothing else; the
         /// application logs in as ever. Without a user nothing is known of the tables, and every page depends on everything.
         ///
         /// Set: a proxy runs a relay, to be written into the application's configuration in the place of the database. Not set: none runs.
@@ -51,7 +51,7 @@ impl DatabaseConfig {
         match self.to.as_ref().map(|to| to.parse::<Address>()) {
             Some(Err(problem)) => found.push(Contradiction::new("to", problem)),
             Some(Ok(address)) if address.user.is_none() && self.complete => {
-                let problem = "without a user in database.to nothing is known of the tables, so no page has a list: write mysql://USER@HOST:PORT";
+                let problem = "without a user in database.to nothing is known of the tables, so no page has a list: write USER@ before the host";
                 found.push(Contradiction::new("complete", problem));
             }
             Some(Ok(address)) if address.password.is_some() && self.password_file.is_some() => {

@@ -1,10 +1,11 @@
 //! What a statement reads and touches, for people who ask.
 
-use verbena_statements::{Analyser, Effect, Names, Schema, Storable};
+use verbena_statements::{Effect, Names, Storable};
 
-use crate::address::Address;
-use crate::catalog;
+use crate::address::{Address, Product};
+use crate::catalog::Catalog;
 use crate::error::DatabaseError;
+use crate::search::path;
 
 /// What is known of a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,14 +30,20 @@ pub struct Explanation {
 /// The catalog cannot be read.
 pub async fn explain(address: &Address, default: Option<&str>, statement: &[u8]) -> Result<Explanation, DatabaseError> {
     let refused = |problem| DatabaseError::Setting { key: "to", problem };
-    if address.user.is_none() {
-        return Err(refused("without a user the catalog cannot be read: write mysql://USER@HOST:PORT".into()));
-    }
-    let catalog = catalog::read(address).await.map_err(|error| refused(format!("{address}: {error}")))?;
-    let search = default.iter().map(|default| default.as_bytes().to_vec()).collect();
-    let schema = Schema { search, ..(*catalog.schema).clone() };
-    let mut analyser = Analyser::new(catalog.dialect.product, schema);
-    let analysis = analyser.analyse(&catalog.dialect, statement, &[]);
+    let catalog = Catalog::read(address).await?;
+    let search = match (address.product, default) {
+        (Product::MySql, _) => default.iter().map(|default| default.as_bytes().to_vec()).collect(),
+        (Product::PostgreSql, default) => {
+            let unknown = |problem: &str| refused(problem.to_owned());
+            let set = default.map(|text| path(text.as_bytes()).ok_or_else(|| unknown("--in is no search path")));
+            let user = address.user.as_deref().unwrap_or_default();
+            let paths = &catalog.paths;
+            let search = paths.search(&paths.database, user.as_bytes(), set.transpose()?.as_ref());
+            search
+                .ok_or_else(|| unknown("where sessions of this user look for tables is not known: say it with --in"))?
+        }
+    };
+    let analysis = catalog.analyser(search).analyse(&catalog.dialect, statement, &[]);
     let reads = &analysis.reads;
     let touches = match analysis.effect {
         Effect::None if analysis.touches != Names::Everything => Vec::new(),

@@ -21,6 +21,8 @@ mod config;
 mod error;
 mod explain;
 mod parameters;
+mod postgres;
+mod search;
 mod session;
 mod start;
 

@@ -11,7 +11,7 @@ use verbena_statements::{
     Storable, Tag, Whose, Why,
 };
 
-use crate::catalog::{Known, Under};
+use crate::catalog::{Known, Moving, Under};
 use crate::parameters::{self, Parameter, Types};
 
 /// A longer statement is prepared without being remembered: what it reads and touches is everything.
@@ -75,7 +75,52 @@ struct Asked {
     session: Vec<Change>,
     /// It may have changed the catalog.
     moves_catalog: bool,
+    /// Until it is answered nothing is known of the tables that it may change.
+    moving: Option<Moving>,
     columns: Vec<Column>,
+}
+
+/// What a session is when it asks.
+pub(crate) struct Seen<'a> {
+    /// What the statement before read.
+    pub before: &'a Names,
+    /// It has the settings that it began with.
+    pub is_usual: bool,
+    /// What it reads may be past, or never be committed (Q7).
+    pub shows_past: bool,
+}
+
+impl Shared {
+    /// Counts what a statement reads, before its answer is passed on; says what that is.
+    pub fn charge(&self, analysis: &Analysis, whose: Whose, since: Option<Moment>, seen: Seen<'_>) -> Names {
+        let reads = &analysis.reads;
+        let names = reads.bounded(reads.start());
+        let mut fills = self.fills.lock();
+        match analysis.storable {
+            Storable::Yes => {}
+            Storable::AsTheStatementBefore => fills.read(whose, seen.before, since),
+            Storable::Setting if seen.is_usual => {}
+            Storable::Setting | Storable::Time | Storable::No(_) => fills.read_unstorable(whose, Why::Volatile),
+        }
+        if seen.shows_past && names != Names::none() {
+            fills.read_unstorable(whose, Why::OldSnapshot);
+        }
+        if reads.is_everything() {
+            fills.read_everything(whose, Why::NotUnderstood);
+        } else {
+            fills.read(whose, &names, since);
+        }
+        if analysis.effect != Effect::None {
+            fills.wrote(whose);
+        }
+        names
+    }
+
+    /// Counts that what an analysis says was seen.
+    pub fn count(&self, analysis: &Analysis) {
+        let is_everything = analysis.reads.is_everything() || analysis.touches == Names::Everything;
+        self.statements.with([if is_everything { "everything" } else { "names" }]).increment();
+    }
 }
 
 impl Session {
@@ -151,28 +196,8 @@ impl Session {
 
     /// Counts what the statement reads, before its answer is passed on.
     fn charge(&mut self, analysis: &Analysis, whose: Whose, since: Option<Moment>) {
-        let reads = &analysis.reads;
-        let names = reads.bounded(reads.start());
-        let mut fills = self.shared.fills.lock();
-        match analysis.storable {
-            Storable::Yes => {}
-            Storable::AsTheStatementBefore => fills.read(whose, &self.before, since),
-            Storable::Setting if self.has_usual_settings() => {}
-            Storable::Setting | Storable::Time | Storable::No(_) => fills.read_unstorable(whose, Why::Volatile),
-        }
-        if self.is_uncommitted && names != Names::none() {
-            fills.read_unstorable(whose, Why::OldSnapshot);
-        }
-        if reads.is_everything() {
-            fills.read_everything(whose, Why::NotUnderstood);
-        } else {
-            fills.read(whose, &names, since);
-        }
-        if analysis.effect != Effect::None {
-            fills.wrote(whose);
-        }
-        drop(fills);
-        self.before = names;
+        let seen = Seen { before: &self.before, is_usual: self.has_usual_settings(), shows_past: self.is_uncommitted };
+        self.before = self.shared.charge(analysis, whose, since, seen);
     }
 
     fn has_usual_settings(&self) -> bool {
@@ -185,6 +210,8 @@ impl Session {
             Change::Charset(name) => self.charset = charset_by_name(name),
             Change::Variable(name, value) => self.variable(name, &value.to_ascii_uppercase()),
             Change::Unknown => self.is_unknown = true,
+            // PostgreSQL's.
+            Change::Local(..) | Change::Reset => self.is_unknown = true,
         }
     }
 
@@ -239,6 +266,7 @@ impl Judge for Session {
             touches: Names::none(),
             session: Vec::new(),
             moves_catalog: false,
+            moving: None,
             columns: Vec::new(),
         };
         match command.kind {
@@ -287,13 +315,9 @@ impl Judge for Session {
             self.asked.push_back(plain(Whose::Anybody));
             return Verdict::Pass;
         };
-        let is_everything = analysis.reads.is_everything() || analysis.touches == Names::Everything;
-        self.shared.statements.with([if is_everything { "everything" } else { "names" }]).increment();
+        self.shared.count(&analysis);
         self.charge(&analysis, whose, self.since);
-        let moves_catalog = match &analysis.touches {
-            Names::Everything => true,
-            Names::Of(tables) => tables.contains_key(CATALOG),
-        };
+        let moves_catalog = moves(&analysis.touches);
         let (is_open, is_closed) = match state.map(|state| state.transaction) {
             Some(Transaction::Open | Transaction::Failed) => (true, false),
             Some(Transaction::Closed) => (false, true),
@@ -311,9 +335,8 @@ impl Judge for Session {
         });
         match write {
             Some(write) => {
-                // From here on nothing is known of the tables that it may change.
-                if moves_catalog {
-                    self.shared.known.moved();
+                if let Some(asked) = self.asked.back_mut().filter(|_| moves_catalog) {
+                    asked.moving = Some(self.shared.known.moving());
                 }
                 Verdict::Hold(write)
             }
@@ -345,13 +368,18 @@ impl Judge for Session {
 
     fn row(&mut self, number: u64, row: &Row<'_>) {
         let (fills, since) = (self.shared.fills.clone(), self.since);
+        // The server converts what is not ASCII, so no name is made of it.
+        let converts = self.charset != Charset::Utf8;
         let Some(asked) = self.asked(number) else { return };
         let Some(reads) = &mut asked.reads else { return };
         let values = row.values(&asked.columns);
         let mut names = Vec::new();
         for table in 0..reads.keys().len() {
             let places = reads.keys()[table].clone();
-            if places.iter().any(|place| *place >= values.len()) {
+            let is_odd = |place: &usize| {
+                values.get(*place).is_none_or(|value| converts && value.is_some_and(|bytes| !bytes.is_ascii()))
+            };
+            if places.iter().any(is_odd) {
                 fills.lock().read_everything(asked.whose, Why::NotUnderstood);
                 asked.reads = None;
                 return;
@@ -431,8 +459,16 @@ impl<'a> Value<'a> {
     }
 }
 
+/// Whether what touches this may change the catalog.
+pub(crate) fn moves(touches: &Names) -> bool {
+    match touches {
+        Names::Everything => true,
+        Names::Of(tables) => tables.contains_key(CATALOG),
+    }
+}
+
 /// Whose a statement is, by the tag in one of its comments.
-fn whose(text: &[u8]) -> Whose {
+pub(crate) fn whose(text: &[u8]) -> Whose {
     let after = text.windows(TAG.len()).position(|part| part == TAG).map(|at| &text[at + TAG.len()..]);
     let digits = after.and_then(|rest| rest.get(..16)).and_then(|digits| std::str::from_utf8(digits).ok());
     let tag = digits.and_then(|digits| Tag::from_str_radix(digits, 16).ok());

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use verbena_content::service::Content;
 use verbena_metrics::Registry;
 use verbena_relay::mysql::Mysql;
+use verbena_relay::postgres::Postgres;
 use verbena_relay::{Limits, Listener, ServeLimits, serve};
 use verbena_statements::{FillRules, Fills};
 
@@ -21,10 +22,8 @@ use crate::bracket::Homes;
 use crate::catalog::Known;
 use crate::config::DatabaseConfig;
 use crate::error::DatabaseError;
+use crate::postgres;
 use crate::session::{Session, Shared};
-
-/// The end of the name of a relay's socket.
-const SOCKET: &str = "mysql.sock";
 
 /// A relay that runs on a thread of its own.
 pub struct Database {
@@ -54,7 +53,7 @@ impl Database {
         let listener = std::net::TcpListener::bind(listen).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let socket = PathBuf::from(format!("{}.{SOCKET}", place.display()));
+        let socket = upstream.socket_beside(place, address.port());
         let local = bind(&socket).map_err(|reason| DatabaseError::Socket { path: socket.clone(), reason })?;
 
         let fills = Arc::new(Mutex::new(Fills::new(FillRules::default())));
@@ -76,7 +75,7 @@ impl Database {
             "Pages that are being made of what the database answers.",
             move || open.lock().len() as f64,
         )?;
-        let known = Arc::new(Known::new());
+        let known = Arc::new(Known::new(upstream.product));
         let shared = Arc::new(Shared { known: known.clone(), fills: fills.clone(), statements });
         let homes = Homes { content, identity: upstream.identity().into(), begun };
         let (stop, mut stopped) = watch::channel(false);
@@ -89,14 +88,21 @@ impl Database {
                 Err(error) => return tracing::error!(%error, "the relay's listeners cannot be used"),
             };
             let keeper = catalog_of.user.is_some().then(|| tokio::spawn(known.keep(catalog_of)));
-            let conversation = move || match product {
-                Product::MySql => Mysql::new(Session::new(shared.clone()), Limits::default()),
-            };
             let told = async move {
                 // Its sender is gone with the proxy.
                 let _ = stopped.wait_for(|stop| *stop).await;
             };
-            serve(listeners, to, ServeLimits::default(), homes, conversation, told).await;
+            let limits = ServeLimits::default();
+            match product {
+                Product::MySql => {
+                    let conversation = move || Mysql::new(Session::new(shared.clone()), Limits::default());
+                    serve(listeners, to, limits, homes, conversation, told).await;
+                }
+                Product::PostgreSql => {
+                    let conversation = move || Postgres::new(postgres::Session::new(shared.clone()), Limits::default());
+                    serve(listeners, to, limits, homes, conversation, told).await;
+                }
+            }
             if let Some(keeper) = keeper {
                 keeper.abort();
             }

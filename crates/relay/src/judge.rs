@@ -23,6 +23,16 @@ pub trait Judge: Send {
         let _ = (number, statement, parameters, columns);
     }
 
+    /// PostgreSQL: the types of the parameters of a statement that a Describe asked for.
+    fn parameters(&mut self, number: u64, types: &[u32]) {
+        let _ = (number, types);
+    }
+
+    /// PostgreSQL: the server reports a setting of the session, at the login and whenever it changes.
+    fn setting(&mut self, name: &[u8], value: &[u8]) {
+        let _ = (name, value);
+    }
+
     /// A result begins. `None`: the server left its columns out, because the client knows them from the last time that
     /// this statement ran.
     fn columns(&mut self, number: u64, columns: Option<&[Column]>) {
@@ -50,6 +60,8 @@ pub struct Login {
     pub character_set: Option<u16>,
     /// Its default database.
     pub database: Option<Vec<u8>>,
+    /// PostgreSQL: the other parameters of its startup message.
+    pub settings: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// What becomes of a command.
@@ -210,6 +222,11 @@ pub struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
+    /// The values of a row of PostgreSQL, which says how many it has.
+    pub fn counted(&self) -> Vec<Option<&'a [u8]>> {
+        crate::postgres::values(self.bytes, usize::MAX)
+    }
+
     /// The values, in the order of the columns; NULL is `None`. Fewer than the columns where the row is longer than
     /// the relay looks at, or is not laid out as its protocol says.
     pub fn values(&self, columns: &[Column]) -> Vec<Option<&'a [u8]>> {

@@ -11,7 +11,7 @@ use crate::plan::{Effect, Plan, Session, Step, Storable};
 use crate::shape::{Shape, shapes};
 use crate::value::canonical;
 use crate::words::{Context, is_parsed, known};
-use crate::{Dialect, Literal, Name, Names, Product, Rules, Schema, Side, planner};
+use crate::{Charset, ColumnType, Dialect, Literal, Name, Names, Product, Rules, Schema, Side, planner};
 
 /// How many shapes are kept.
 const MAX_SHAPES: usize = 4_096;
@@ -130,10 +130,16 @@ impl Analyser {
     /// Looks at a command, with the values of its parameters; nothing for a NULL and for a value in a form that is not
     /// known.
     pub fn analyse(&mut self, dialect: &Dialect, sql: &[u8], parameters: &[Option<Literal<'_>>]) -> Analysis {
+        // The server converts what is not ASCII.
+        let converted = |text: &[u8]| dialect.charset != Charset::Utf8 && !text.is_ascii();
+        let parameters: Vec<Option<Literal<'_>>> = parameters
+            .iter()
+            .map(|value| value.filter(|value| !matches!(value, Literal::Text(text) if converted(text))))
+            .collect();
         match shapes(dialect, sql) {
             _ if dialect.product != self.product => self.refused("another database"),
             Err(reason) => self.refused(reason),
-            Ok(shapes) => self.statements(dialect, sql, &shapes, parameters),
+            Ok(shapes) => self.statements(dialect, sql, &shapes, &parameters),
         }
     }
 
@@ -185,7 +191,11 @@ impl Analyser {
             let sql = &sql[shape.start..shape.end];
             return Arc::new(known(Context { rules: self.rules, dialect, schema: &self.schema, sql }));
         }
-        let plan = Arc::new(planner::plan(self.rules, dialect, &self.schema, &shape.text));
+        let mut plan = planner::plan(self.rules, dialect, &self.schema, &shape.text);
+        if dialect.is_postgres() && plan.touches_all.is_some() {
+            plan.within_transaction();
+        }
+        let plan = Arc::new(plan);
         if self.kept > 0 && shape.text.len() <= MAX_SHAPE_BYTES {
             if self.plans.len() >= self.kept {
                 self.plans.remove_lru();
@@ -242,6 +252,8 @@ impl Analysis {
     pub fn is_held(&self, open: bool) -> bool {
         match self.effect {
             _ if self.step == Step::Commit => true,
+            // Of several statements in one command the writes may stand before what begins a transaction, or behind what ends one.
+            Effect::WithTransaction if matches!(self.step, Step::Begin | Step::Rollback | Step::Prepare) => true,
             // MySQL commits what was open.
             _ if self.step == Step::Begin => open,
             Effect::None => false,
@@ -260,6 +272,13 @@ impl Reads {
     /// The columns of the answer that carry primary keys, by table.
     pub fn keys(&self) -> &[Vec<usize>] {
         &self.keys
+    }
+
+    /// How the values of those columns compare.
+    pub fn key_kinds(&self, table: usize) -> Vec<ColumnType> {
+        let read = self.keyed.get(table).and_then(|place| self.tables.get(*place));
+        let key = read.and_then(|read| read.key.as_deref()).unwrap_or_default();
+        key.iter().map(|(_, kind)| *kind).collect()
     }
 
     /// The names that are known before the answer.

@@ -71,7 +71,8 @@ const CHANCE: &str = "
 
 const CONNECTION: &str = "
     benchmark changes col_description connection_id current_role current_setting current_user currval format_type
-    get_lock has_table_privilege is_free_lock is_used_lock last_insert_id last_insert_rowid lastval obj_description
+    get_lock has_table_privilege pg_advisory_lock_shared pg_advisory_unlock_all pg_advisory_unlock_shared
+    pg_advisory_xact_lock_shared pg_try_advisory_lock_shared pg_try_advisory_xact_lock_shared is_free_lock is_used_lock last_insert_id last_insert_rowid lastval obj_description
     pg_advisory_lock pg_advisory_unlock pg_advisory_xact_lock pg_backend_pid pg_get_constraintdef pg_get_expr
     pg_get_indexdef pg_get_serial_sequence pg_get_userbyid pg_get_viewdef pg_is_in_recovery pg_sleep
     pg_table_is_visible pg_try_advisory_lock pg_try_advisory_xact_lock release_all_locks release_lock row_count
@@ -157,6 +158,10 @@ pub(crate) fn class(dialect: &Dialect, name: &[u8]) -> Class {
     // `DATE(x)` is the day of x in MySQL; in SQLite the text may be 'now'.
     if dialect.is_mysql() && is_in("convert_tz date time timediff timestamp", name) {
         return Class::Harmless;
+    }
+    // With one argument it is the time since then.
+    if dialect.is_postgres() && name.eq_ignore_ascii_case(b"age") {
+        return Class::Time;
     }
     lists.iter().find(|(list, _)| is_in(list, name)).map_or(Class::Unknown, |(_, class)| *class)
 }

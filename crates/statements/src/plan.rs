@@ -35,6 +35,9 @@ pub enum Step {
     Commit,
 }
 
+/// Why a SELECT that makes a table is not understood. The table may be a temporary one.
+pub(crate) const INTO: &str = "SELECT INTO";
+
 /// When a write of the statement becomes visible (rule Q4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
@@ -51,6 +54,10 @@ pub enum Effect {
 pub enum Session {
     /// A variable, in lower case, and the value as the statement writes it.
     Variable(Vec<u8>, Vec<u8>),
+    /// Likewise, until the end of the transaction (PostgreSQL).
+    Local(Vec<u8>, Vec<u8>),
+    /// All is as it was at the login (DISCARD ALL).
+    Reset,
     /// The default database.
     Database(Vec<u8>),
     /// The character set of the connection.
@@ -154,6 +161,15 @@ impl Plan {
             effect: Effect::AtOnce,
             session: vec![Session::Unknown],
             ..Plan::nothing()
+        }
+    }
+
+    /// Such a statement of PostgreSQL that is a query or a write by row: no function commits, and none is to change the session (docs/DATABASE.md).
+    pub fn within_transaction(&mut self) {
+        self.step = Step::None;
+        self.effect = Effect::WithTransaction;
+        if self.touches_all.as_deref() != Some(INTO) {
+            self.session.clear();
         }
     }
 

@@ -16,7 +16,7 @@ use sqlparser::dialect::{Dialect as Grammar, MySqlDialect, PostgreSqlDialect, SQ
 use sqlparser::parser::Parser;
 
 use crate::functions::{self, Class};
-use crate::plan::{Effect, Plan, Session, Storable};
+use crate::plan::{Effect, INTO, Plan, Session, Storable};
 use crate::{CATALOG, Dialect, Product, Rules, Schema, Table, shape};
 
 /// How deep views and triggers may stand in each other.
@@ -337,7 +337,7 @@ impl Visitor for Planner<'_> {
 
     fn pre_visit_select(&mut self, select: &Select) -> Flow {
         match &select.into {
-            Some(_) => refuse("SELECT INTO"),
+            Some(_) => refuse(INTO),
             None => Flow::Continue(()),
         }
     }

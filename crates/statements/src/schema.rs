@@ -15,6 +15,8 @@ pub struct Schema {
     pub search: Vec<Vec<u8>>,
     /// Functions that are not built in and that are volatile, or of which that is not known, in lower case.
     pub routines: BTreeSet<Vec<u8>>,
+    /// Something fires at definitions (PostgreSQL's event triggers): each may do anything.
+    pub definitions_fire: bool,
     /// Whether names of tables are compared without case. Those in the schema are in lower case then.
     pub folds_tables: bool,
 }

@@ -46,7 +46,10 @@ fn postgres(words: Words<'_>) -> Plan {
     }
     let at = if matches!(words.word(1), b"SESSION" | b"LOCAL") { 2 } else { 1 };
     match words.word(at) {
-        b"ROLE" | b"AUTHORIZATION" | b"CHARACTERISTICS" => session(Session::Unknown),
+        b"ROLE" | b"AUTHORIZATION" => session(Session::Unknown),
+        b"CHARACTERISTICS" => variable(b"transaction", rest(words, at + 1)),
+        // It shows what was before it.
+        b"TRANSACTION" if words.has(b"SNAPSHOT") => Plan::everything("SET TRANSACTION SNAPSHOT"),
         b"TRANSACTION" | b"CONSTRAINTS" => variable(b"transaction", rest(words, at + 1)),
         b"TIME" if words.word(at + 1) == b"ZONE" => variable(b"timezone", rest(words, at + 2)),
         b"NAMES" => session(Session::Charset(rest(words, at + 1))),
@@ -55,8 +58,48 @@ fn postgres(words: Words<'_>) -> Plan {
                 return Plan::everything("SET");
             };
             let name: Vec<u8> = words.pieces[at.min(to)..to].iter().flat_map(unquoted).collect();
-            variable(&name, rest(words, to + 1))
+            changed(&name.to_ascii_lowercase(), rest(words, to + 1), words.word(1) == b"LOCAL")
         }
+    }
+}
+
+/// A setting of PostgreSQL. Some change what statements do, in ways that are not followed.
+fn changed(name: &[u8], value: Vec<u8>, is_local: bool) -> Plan {
+    if [&b"role"[..], b"session_authorization", b"session_replication_role"].contains(&name) {
+        return session(Session::Unknown);
+    }
+    match is_local {
+        true => session(Session::Local(name.to_vec(), value)),
+        false => variable(name, value),
+    }
+}
+
+/// `SELECT set_config('name', 'value', is_local)`, which answers the value.
+pub(crate) fn set_config(words: Words<'_>) -> Plan {
+    let plain = |piece: &Piece<'_>| {
+        piece.kind == Kind::Text && !unquoted(piece).iter().any(|byte| matches!(byte, b'\'' | b'\\'))
+    };
+    match words.pieces {
+        [_, _, _, name, _, value, _, local, end]
+            if plain(name)
+                && plain(value)
+                && end.bytes == b")"
+                && matches!(local.upper.as_slice(), b"TRUE" | b"FALSE") =>
+        {
+            changed(&unquoted(name).to_ascii_lowercase(), unquoted(value), local.upper == b"TRUE")
+        }
+        _ => Plan::everything("set_config"),
+    }
+}
+
+/// RESET, DISCARD.
+pub(crate) fn reset(words: Words<'_>) -> Plan {
+    match (words.word(0), words.word(1)) {
+        (b"DISCARD", b"ALL") => session(Session::Reset),
+        (b"DISCARD", b"PLANS" | b"SEQUENCES") => Plan::nothing(),
+        (b"DISCARD", _) | (b"RESET", b"ROLE" | b"SESSION") => session(Session::Unknown),
+        (_, b"TIME") => variable(b"timezone", b"default".to_vec()),
+        (_, name) => changed(&name.to_ascii_lowercase(), b"default".to_vec(), false),
     }
 }
 

@@ -92,7 +92,11 @@ impl<'a> Builder<'a> {
             return Ok(());
         }
         let concatenated = kind == Kind::Text && self.after_text && self.dialect.is_mysql();
-        self.after_text = kind == Kind::Text;
+        if kind == Kind::Text && self.after_text && self.dialect.is_postgres() {
+            // With a line's end between them they are one, with the escapes of the first.
+            return Err("a text in several pieces");
+        }
+        self.after_text = kind == Kind::Text || kind == Kind::Opaque && self.dialect.is_postgres();
         if concatenated {
             // MySQL makes one text of two.
             if let Some(last) = self.shape.slots.last_mut() {

@@ -11,6 +11,8 @@ pub enum ColumnType {
     Bytes,
     /// Text that is equal if its bytes are, with A to Z like a to z (SQLite's `NOCASE`).
     AsciiCase,
+    /// PostgreSQL's `uuid`: 32 hexadecimal digits, with or without hyphens.
+    Uuid,
     /// All else: float, decimal, date, enum, JSON, text of another collation.
     Other,
 }
@@ -40,11 +42,26 @@ pub fn canonical(rules: Rules, column: ColumnType, literal: Literal<'_>) -> Opti
         (ColumnType::Integer, Literal::Text(digits)) => integer(digits, MAX_TEXT_DIGITS),
         (ColumnType::Bytes | ColumnType::AsciiCase, Literal::Text(text)) if text.len() > MAX_TEXT => None,
         (ColumnType::Bytes, Literal::Text(text)) => Some(text.to_vec()),
+        (ColumnType::Uuid, Literal::Text(text)) => uuid(text),
         // SQLite's NOCASE ends at a zero byte.
         (ColumnType::AsciiCase, Literal::Text(text)) => (!text.contains(&0)).then(|| text.to_ascii_lowercase()),
         // In MySQL, `s = 7` finds '7', '07' and '7a'.
-        (ColumnType::Bytes | ColumnType::AsciiCase, Literal::Number(_)) | (ColumnType::Other, _) => None,
+        (ColumnType::Bytes | ColumnType::AsciiCase | ColumnType::Uuid, Literal::Number(_)) => None,
+        (ColumnType::Other, _) => None,
     }
+}
+
+/// The digits in lower case, of the two forms that are in use.
+fn uuid(text: &[u8]) -> Option<Vec<u8>> {
+    const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+    let is_hyphen = |at: usize| text.len() == 36 && HYPHENS.contains(&at);
+    let digits = text.iter().enumerate().map(|(at, byte)| match byte {
+        b'-' if is_hyphen(at) => Some(None),
+        digit if digit.is_ascii_hexdigit() && !is_hyphen(at) => Some(Some(digit.to_ascii_lowercase())),
+        _ => None,
+    });
+    let digits: Vec<u8> = digits.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect();
+    (digits.len() == 32).then_some(digits)
 }
 
 /// Decimal digits without leading zeros, with a minus sign if the value is below zero.

@@ -27,11 +27,15 @@ pub(crate) struct Context<'c> {
     pub sql: &'c [u8],
 }
 
+/// A setting by a function, as frameworks write it (PostgreSQL).
+const SETS: &str = "select set_config(";
+
 /// Whether the statement is one that the parser reads.
 pub(crate) fn is_parsed(text: &str) -> bool {
     let word = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or("");
     const PARSED: [&str; 7] = ["select", "insert", "update", "delete", "replace", "with", "values"];
-    text.starts_with('(') || PARSED.iter().any(|known| known.eq_ignore_ascii_case(word))
+    let sets = text.get(..SETS.len()).is_some_and(|start| start.eq_ignore_ascii_case(SETS));
+    text.starts_with('(') || !sets && PARSED.iter().any(|known| known.eq_ignore_ascii_case(word))
 }
 
 /// The tokens of a statement.
@@ -83,6 +87,7 @@ impl<'w> Words<'w> {
         let unknown = || Plan::everything(&format!("unknown statement {}", String::from_utf8_lossy(self.word(0))));
         match self.word(0) {
             b"BEGIN" | b"START" => self.begin().map_or_else(unknown, step),
+            b"COMMIT" if self.word(1) == b"PREPARED" => prepared(),
             b"COMMIT" | b"END" | b"ROLLBACK" | b"ABORT" => self.end().map_or_else(unknown, step),
             b"SAVEPOINT" => step(Step::Savepoint),
             // In SQLite the outermost savepoint is a transaction.
@@ -96,12 +101,13 @@ impl<'w> Words<'w> {
                 b"START" | b"BEGIN" => step(Step::Begin),
                 b"END" => Plan::nothing(),
                 b"PREPARE" => step(Step::Prepare),
-                b"COMMIT" => step(Step::Commit),
+                b"COMMIT" => prepared(),
                 b"ROLLBACK" => step(Step::Rollback),
                 _ => unknown(),
             },
             b"SET" => setting::set(self),
-            b"RESET" | b"DISCARD" if self.context.dialect.is_postgres() => session(Session::Unknown),
+            b"SELECT" if self.context.dialect.is_postgres() => setting::set_config(self),
+            b"RESET" | b"DISCARD" if self.context.dialect.is_postgres() => setting::reset(self),
             b"USE" if mysql => match self.pieces.get(1) {
                 Some(database) => session(Session::Database(unquoted(database))),
                 None => unknown(),
@@ -121,8 +127,17 @@ impl<'w> Words<'w> {
             },
             b"ANALYZE" if !self.has(b"SELECT") => Plan::nothing(),
             b"VACUUM" | b"REINDEX" | b"CHECKPOINT" if self.context.dialect.is_postgres() => Plan::nothing(),
-            _ => ddl::change(self).unwrap_or_else(unknown),
+            _ => ddl::change(self).unwrap_or_else(|| Plan { session: self.unsettled(), ..unknown() }),
         }
+    }
+
+    /// What a statement that is not understood may change in its session. Definitions of PostgreSQL change nothing there, but temporary tables hide others.
+    fn unsettled(self) -> Vec<Session> {
+        const DEFINITIONS: [&[u8]; 9] =
+            [b"CREATE", b"ALTER", b"DROP", b"GRANT", b"REVOKE", b"COMMENT", b"REFRESH", b"MERGE", b"TRUNCATE"];
+        let is_definition = self.context.dialect.is_postgres() && DEFINITIONS.contains(&self.word(0));
+        let is_temporary = self.has(b"TEMP") || self.has(b"TEMPORARY");
+        if is_definition && !is_temporary { Vec::new() } else { vec![Session::Unknown] }
     }
 
     fn begin(self) -> Option<Step> {
@@ -157,7 +172,7 @@ impl<'w> Words<'w> {
         const MODES: [&[u8]; 6] = [b"WORK", b"TRANSACTION", b"AND", b"NO", b"CHAIN", b"RELEASE"];
         let back = matches!(self.word(0), b"ROLLBACK" | b"ABORT");
         match self.word(1) {
-            b"PREPARED" => Some(if back { Step::Rollback } else { Step::Commit }),
+            b"PREPARED" if back => Some(Step::Rollback),
             _ if back && self.has(b"TO") => Some(Step::Savepoint),
             _ if self.only(1, &MODES) => Some(if back { Step::Rollback } else { Step::Commit }),
             _ => None,
@@ -234,6 +249,11 @@ pub(crate) fn step(step: Step) -> Plan {
 
 pub(crate) fn session(session: Session) -> Plan {
     Plan { session: vec![session], ..Plan::nothing() }
+}
+
+/// Commits what another session may have written.
+fn prepared() -> Plan {
+    Plan { touches_all: Some("a prepared transaction".to_owned()), effect: Effect::AtOnce, ..step(Step::Commit) }
 }
 
 /// An answer that is not stored, of a statement that does nothing.

@@ -7,7 +7,7 @@
 //! - [`seeds`] and [`counts`]: which seeds a simulation runs, and whether enough happened in them.
 //! - [`relay`]: a link on loopback that loses, holds and cuts what it carries.
 //! - [`programs`] and [`nodes`]: the programs of this workspace as processes, and clusters of helpers.
-//! - [`etcds`]: three members of etcd. [`mariadb`]: a server of MariaDB.
+//! - [`etcds`]: three members of etcd. [`mariadb`] and [`postgresql`]: servers of databases.
 //!
 //! What a test forgets to end, ends with the value that started it.
 
@@ -26,6 +26,7 @@ pub mod mariadb;
 pub mod namespaces;
 pub mod networks;
 pub mod nodes;
+pub mod postgresql;
 pub mod programs;
 pub mod relay;
 #[cfg(feature = "sim")]

@@ -9,6 +9,7 @@ use verbena_statements::{Cascade, Column, ColumnType, Dialect, Product, Schema, 
 
 use super::Catalog;
 use crate::address::Address;
+use crate::search::Paths;
 
 /// Databases of the server itself: what is read there is of no table of an application's.
 const OWN: &str = "('mysql', 'information_schema', 'performance_schema', 'sys')";
@@ -64,7 +65,7 @@ async fn read_by(connection: &mut Conn) -> mysql_async::Result<Catalog> {
     }
     triggers(connection, &mut schema).await?;
     cascades(connection, &mut schema).await?;
-    Ok(Catalog { dialect, schema: Arc::new(schema) })
+    Ok(Catalog { dialect, schema: Arc::new(schema), paths: Paths::default() })
 }
 
 fn dialect(version: &str, mode: &str) -> Dialect {

@@ -141,7 +141,7 @@ pub(crate) fn session(raw: &[u8]) -> Login {
             }
             false => None,
         };
-        Some(Login { user, character_set: Some(character_set), database })
+        Some(Login { user, character_set: Some(character_set), database, ..Login::default() })
     };
     read().unwrap_or_default()
 }
@@ -158,7 +158,7 @@ pub(crate) fn changed(bytes: &[u8]) -> Login {
         let length = usize::from(reader.u8()?);
         reader.bytes(length)?;
         let database = Some(reader.terminated()?.to_vec()).filter(|name| !name.is_empty());
-        Some(Login { user, character_set: reader.u16(), database })
+        Some(Login { user, character_set: reader.u16(), database, ..Login::default() })
     };
     read().unwrap_or_default()
 }
@@ -171,7 +171,12 @@ mod tests {
     fn a_login_says_its_character_set_and_database() {
         let head = |bits: u32| [&[0; HEAD][..], &bits.to_le_bytes(), &[0; 4], &[45], &[0; 23], b"shop\0"].concat();
         let all = CONNECT_WITH_DATABASE | SECURE_CONNECTION;
-        let known = Login { user: b"shop".to_vec(), character_set: Some(45), database: Some(b"store".to_vec()) };
+        let known = Login {
+            user: b"shop".to_vec(),
+            character_set: Some(45),
+            database: Some(b"store".to_vec()),
+            ..Login::default()
+        };
         let raw = [&head(all)[..], b"\x03abcstore\0mysql_native_password\0"].concat();
         assert_eq!(session(&raw), known);
         let raw = [&head(all | PROOF_WITH_LENGTH)[..], b"\xFC\x03\0abcstore\0"].concat();

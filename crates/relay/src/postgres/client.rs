@@ -143,7 +143,8 @@ impl<J: Judge> Postgres<J> {
                 let user = wire::parameter(payload, b"user").unwrap_or_default();
                 let database = wire::parameter(payload, b"database").unwrap_or(user);
                 let (user, database) = (user.to_vec(), Some(database.to_vec()));
-                self.judge.login(&Login { user, database, ..Login::default() });
+                let settings = wire::parameters(payload).map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
+                self.judge.login(&Login { user, database, settings, ..Login::default() });
                 self.gate.to_server.extend_from_slice(raw);
             }
             _ => self.close(Some(Error::Client("no startup message of version 3"))),

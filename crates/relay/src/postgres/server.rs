@@ -24,6 +24,12 @@ impl<J: Judge> Postgres<J> {
     }
 
     fn server_message(&mut self, kind: u8, raw: &[u8], payload: &[u8], is_whole: bool) {
+        if kind == b'S'
+            && matches!(self.phase, Phase::Login | Phase::Commands)
+            && let Some((name, value)) = wire::setting(payload)
+        {
+            self.judge.setting(name, value);
+        }
         match (self.phase, kind) {
             (Phase::Startup, b'E') | (Phase::Cancel, _) => self.gate.pass(raw),
             (Phase::Startup, _) => self.close(Some(Error::Server("a message before the startup"))),
@@ -83,7 +89,11 @@ impl<J: Judge> Postgres<J> {
                 }
             }
             b'n' if asked == b'D' => return self.ends(raw),
-            b't' if asked == b'D' => {}
+            b't' if asked == b'D' => {
+                if is_shown && let Some(types) = wire::types(payload).filter(|_| is_whole) {
+                    self.judge.parameters(number, &types);
+                }
+            }
             b'D' if is_run => {
                 if is_shown {
                     self.judge.row(number, &Row { bytes: payload, format: Format::Postgres, is_whole });

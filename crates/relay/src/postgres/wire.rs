@@ -77,15 +77,29 @@ pub(crate) fn values(bytes: &[u8], columns: usize) -> Vec<Option<&[u8]>> {
 
 /// The value of a parameter of a startup message.
 pub(crate) fn parameter<'a>(startup: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    let mut reader = Reader(startup);
-    reader.u32()?;
-    loop {
+    parameters(startup).find(|(key, _)| *key == name).map(|(_, value)| value)
+}
+
+/// The parameters of a startup message, behind its version.
+pub(crate) fn parameters(startup: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let mut reader = Reader(startup.get(4..).unwrap_or_default());
+    std::iter::from_fn(move || {
         let key = reader.terminated().filter(|key| !key.is_empty())?;
-        let value = reader.terminated()?;
-        if key == name {
-            return Some(value);
-        }
-    }
+        Some((key, reader.terminated()?))
+    })
+}
+
+/// The name and the value of a ParameterStatus.
+pub(crate) fn setting(payload: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut reader = Reader(payload);
+    Some((reader.terminated()?, reader.terminated()?))
+}
+
+/// The types of a ParameterDescription.
+pub(crate) fn types(payload: &[u8]) -> Option<Vec<u32>> {
+    let mut reader = Reader(payload);
+    let count = reader.u16()?;
+    (0..count).map(|_| reader.u32()).collect()
 }
 
 /// Whether an ErrorResponse is the last that its server says. Each field is a byte and a string.

@@ -1,7 +1,7 @@
 //! The relay's machines by dialogues, and the relay between real clients and real servers.
 //!
 //! - `dialogue`, `words`: a conversation line by line, and a judge by first words, for the others.
-//! - `kit`, `postgresql`, `tap`: programs that tests start, and what reaches the database, in the log of the brackets.
+//! - `kit`, `tap`: programs that tests start, and what reaches the database, in the log of the brackets.
 //! - `memory`: long results and files through a relay whose memory is looked at.
 //! - `mysql_machine`: conversations of MySQL, line by line.
 //! - `mysql_raw`: commands that no client at hand sends, at a real server.
@@ -22,7 +22,6 @@ mod mysql_real;
 mod postgres_machine;
 mod postgres_raw;
 mod postgres_real;
-mod postgresql;
 mod replay;
 mod shared;
 mod tap;

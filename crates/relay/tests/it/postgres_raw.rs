@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::dialogue::{extended, message};
 use crate::postgres_real::Site;
-use crate::postgresql::{Postgresql, SOCKET};
 use verbena_relay::Rejection;
+use verbena_testkit::postgresql::{Postgresql, SOCKET};
 use verbena_testkit::programs::output;
 
 struct Raw {

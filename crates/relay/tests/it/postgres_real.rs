@@ -8,9 +8,9 @@ use verbena_relay::postgres::Postgres;
 use verbena_relay::{Limits, Rejection};
 
 use crate::kit::{Logged, Relay};
-use crate::postgresql::{Postgresql, SOCKET, psql};
 use crate::tap::{Protocol, check, tap};
 use crate::words::{Log, Words};
+use verbena_testkit::postgresql::{Postgresql, SOCKET, psql};
 use verbena_testkit::programs::{has, output, wait_for};
 
 const PYTHON: &str = "/usr/bin/python3";

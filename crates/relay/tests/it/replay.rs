@@ -9,9 +9,9 @@ use verbena_relay::{Action, Conversation, Limits, Outcome, Rejection, mysql::Mys
 
 use crate::dialogue::{Dialogue, message, packet};
 use crate::kit::{Logged, Relay};
-use crate::postgresql::Postgresql;
 use crate::words::{Log, Words};
 use verbena_testkit::mariadb::Mariadb;
+use verbena_testkit::postgresql::Postgresql;
 use verbena_testkit::programs::output;
 
 /// What a conversation is given.

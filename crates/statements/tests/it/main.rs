@@ -5,5 +5,6 @@ mod applications;
 mod bound;
 mod fills;
 mod oracle;
+mod postgres;
 mod sqlite;
 mod values;

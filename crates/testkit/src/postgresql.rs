@@ -1,4 +1,4 @@
-//! A PostgreSQL server of the test's own.
+//! A PostgreSQL server of the test's own, and `psql` with and without the relay.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use tempfile::TempDir;
 
-use verbena_testkit::programs::{has, output, wait_for};
+use crate::programs::{has, output, wait_for};
 
 /// A server with a socket and no port. It is stopped when the last test lets go of it.
 pub struct Postgresql {
@@ -35,7 +35,7 @@ impl Postgresql {
     }
 
     fn start(programs: &Path) -> Self {
-        let directory = tempfile::Builder::new().prefix("relay-").tempdir().unwrap();
+        let directory = tempfile::Builder::new().prefix("postgresql-").tempdir().unwrap();
         // The server refuses to run as root, and its user must find its files.
         fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
         let data = directory.path().join("data");
