@@ -39,11 +39,19 @@ def django(database: str, helper: str, kind: str) -> Any:
     settings.configure(
         ROOT_URLCONF=__name__,
         DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": database, "ATOMIC_REQUESTS": True, "OPTIONS": {"timeout": 30}}},
-        MIDDLEWARE=["verbena.django.Announce"] * (kind == "django") + ["django.middleware.common.CommonMiddleware"],
+        MIDDLEWARE=["verbena.django.Announce"] * (kind in ("django", "django-models")) + ["django.middleware.common.CommonMiddleware"],
         ALLOWED_HOSTS=["*"],
-        VERBENA={"helper": helper, "touching": lambda request: [f"entry:{entry(request.path)}"]},
+        VERBENA={"helper": helper, **({"models": True} if kind == "django-models" else {"touching": lambda request: [f"entry:{entry(request.path)}"]})},
     )
     django.setup()
+
+    commit = DatabaseWrapper._commit
+
+    def late(self: Any) -> Any:
+        time.sleep(BEFORE_COMMIT)
+        return commit(self)
+
+    DatabaseWrapper._commit = late
     updates = verbena.Updates(helper)
 
     def book(request: Any, name: str) -> Any:
@@ -63,17 +71,61 @@ def django(database: str, helper: str, kind: str) -> Any:
         with updates.begin([f"entry:{name}"]):
             return book(request, name)
 
+    if kind == "django-models":
+        globals()["urlpatterns"] = by_models()
+        return get_wsgi_application()
+
     view = decorated if kind == "django-inside" else book
     globals()["urlpatterns"] = [path("entry/<str:name>", view)]
 
-    commit = DatabaseWrapper._commit
-
-    def late(self: Any) -> Any:
-        time.sleep(BEFORE_COMMIT)
-        return commit(self)
-
-    DatabaseWrapper._commit = late
     return get_wsgi_application()
+
+
+def by_models() -> Any:
+    """The guest book by a model: a page of each row, a list of all, and writes of each kind. Nothing in it speaks of caches."""
+    from django.db import models
+    from django.http import HttpResponse
+    from django.urls import path
+
+    model: Any = models.Model
+
+    class Entry(model):  # type: ignore[misc]
+        name = models.CharField(primary_key=True, max_length=30)
+        text = models.TextField()
+
+        class Meta:
+            app_label = "book"
+            db_table = "entries"
+
+    def one(request: Any, name: str) -> Any:
+        if request.method == "POST":
+            row = Entry.objects.get(pk=name)
+            row.text = request.body.decode()
+            row.save()
+            return HttpResponse("written")
+        row = Entry.objects.filter(pk=name).first()
+        return HttpResponse(row.text if row else "none", status=200 if row else 404)
+
+    def listed(request: Any) -> Any:
+        return HttpResponse(",".join(f"{row.name}={row.text}" for row in Entry.objects.order_by("name")))
+
+    def at_once(request: Any, name: str) -> Any:
+        Entry.objects.filter(name__startswith=name).update(text=request.body.decode())
+        return HttpResponse("written")
+
+    def visited(request: Any, name: str) -> Any:
+        """A GET that writes."""
+        Entry.objects.update_or_create(pk=name, defaults={"text": "visited"})
+        return HttpResponse("written")
+
+    def raw(request: Any, name: str) -> Any:
+        from django.db import connection
+
+        with connection.cursor() as cursor:
+            cursor.execute("insert into entries (name, text) values (%s, %s)", [name, request.body.decode()])
+        return HttpResponse("written")
+
+    return [path("entry/<str:name>", one), path("list", listed), path("all/<str:name>", at_once), path("visit/<str:name>", visited), path("raw/<str:name>", raw)]
 
 
 def flask(database: str, helper: str) -> Any:

@@ -142,12 +142,44 @@ class Checker:
         print(f"counted: {dict(self.counts)}, {len(self.stale)} stale")
 
 
-@pytest.mark.parametrize("town", ["django", "flask", "asgi"], indirect=True)
+@pytest.mark.parametrize("town", ["django", "django-models", "flask", "asgi"], indirect=True)
 def test_nothing_is_stale_where_a_middleware_announces(town: Town) -> None:
     checker = Checker(town)
     checker.run(600)
     assert not checker.stale
     assert checker.counts["reads"] >= 600 and checker.counts["hits"] >= 60 and checker.counts["writes"] >= 20, checker.counts
+
+
+@pytest.mark.parametrize("town", ["django-models"], indirect=True)
+def test_what_django_writes_is_seen_and_takes_no_more_pages_than_it_must(town: Town) -> None:
+    def page(path: str) -> str:
+        """What the page says, when it is a hit."""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until:
+            _, body, how = town.ask("GET", path)
+            if how == "verbena; hit":
+                return body
+            time.sleep(0.01)
+        raise AssertionError(f"{path} is never a hit: {how}")
+
+    pages = ["/entry/e0", "/entry/e1", "/entry/new", "/entry/raw", "/list"]
+
+    def moved_by(method: str, path: str, body: str = "") -> list[str]:
+        """The pages that are not hits after a write, in the state after it."""
+        for one in pages:
+            page(one)
+        assert town.ask(method, path, body)[:2] == (200, "written")
+        return [one for one in pages if town.ask("GET", one)[2] != "verbena; hit"]
+
+    assert moved_by("POST", "/entry/e0", "7") == ["/entry/e0", "/list"]
+    assert page("/entry/e0") == "7" and page("/list").startswith("e0=7,e1=0,")
+    assert moved_by("POST", "/all/e", "8") == ["/entry/e0", "/entry/e1", "/entry/new", "/entry/raw", "/list"]
+    assert page("/entry/e1") == "8"
+    assert moved_by("GET", "/visit/new") == ["/entry/new", "/entry/raw", "/list"]
+    assert page("/entry/new") == "visited"
+    assert moved_by("GET", "/visit/new") == ["/entry/new", "/list"]
+    assert moved_by("POST", "/raw/raw", "9") == pages
+    assert page("/entry/raw") == "9"
 
 
 @pytest.mark.parametrize("town", ["django-inside"], indirect=True)

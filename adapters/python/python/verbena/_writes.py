@@ -48,10 +48,10 @@ def end_request(token: contextvars.Token[list[str] | None]) -> None:
     _made_of.reset(token)
 
 
-def field() -> str | None:
-    """The field's value for the names of this request; None if it has named none. An empty value is everything."""
-    listed = _made_of.get()
-    return dependency_field(listed) if listed else None
+def field(seen: Iterable[str] = ()) -> str | None:
+    """The field's value for the names of this request and those that were seen; None if there are none. An empty value is everything."""
+    names = [*(_made_of.get() or ()), *seen]
+    return dependency_field(names) if names else None
 
 
 def dependency_field(names: Iterable[str]) -> str:
