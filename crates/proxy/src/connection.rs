@@ -18,6 +18,8 @@
 //!
 //! An answer that is not flushed yet when hyper refuses the next head of a pipeline counts as being answered: then hyper's own words go out.
 
+mod direct;
+
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -36,6 +38,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::answer::{self, NAME, forwarded};
 use crate::body::{Body, Cut};
+use crate::direct::Hits;
 use crate::observed::{Done, Observed};
 use crate::streams::Streams;
 
@@ -66,6 +69,8 @@ pub(crate) struct Connection<S: Carrier> {
     patience: Duration,
     observed: Observed,
     talk: Arc<Talk>,
+    /// If hits are answered beneath hyper.
+    hits: Option<Box<Hits>>,
     /// Whether something came of the head that is waited for.
     heard: bool,
     /// When the head that is waited for should be here.
@@ -95,6 +100,14 @@ pub(crate) struct Talk {
     is_tunnel: AtomicBool,
     /// The request has a body, of which something may be unread.
     uploads: AtomicBool,
+    /// Hyper has made a request of what it was handed last.
+    is_asked: AtomicBool,
+    /// Hyper wanted to read on, and is to be woken when its answer is flushed.
+    is_held: AtomicBool,
+    /// Something is being answered that hyper knows nothing of.
+    is_ahead: AtomicBool,
+    /// The connection is to end.
+    is_ending: AtomicBool,
 }
 
 /// A request under way; dropped when its answer ends, however it does.
@@ -121,9 +134,9 @@ pub(crate) struct Answering {
 
 impl<S: Carrier> Connection<S> {
     pub fn new(stream: S, patience: Duration, observed: Observed) -> Self {
-        let (talk, heard, head, stall, refusal, linger) = Default::default();
+        let (talk, hits, heard, head, stall, refusal, linger) = Default::default();
         let head_until = Instant::now() + patience;
-        Connection { stream, patience, observed, talk, heard, head_until, head, stall, refusal, linger }
+        Connection { stream, patience, observed, talk, hits, heard, head_until, head, stall, refusal, linger }
     }
 
     pub fn talk(&self) -> Arc<Talk> {
@@ -234,12 +247,19 @@ impl<S: Carrier> Drop for Connection<S> {
 impl<S: Carrier> AsyncRead for Connection<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<Result<()>> {
         let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let read = match self.hits.take() {
+            None => Pin::new(&mut self.stream).poll_read(context, buffer),
+            Some(mut hits) => {
+                let read = self.poll_hits(&mut hits, context, buffer);
+                self.hits = Some(hits);
+                read
+            }
+        };
         if self.talk.answering.load(Ordering::Relaxed) {
             return read;
         }
         self.heard |= buffer.filled().len() > before;
-        if read.is_ready() {
+        if read.is_ready() || self.talk.is_ahead() {
             return read;
         }
         ready!(self.poll_head(context));
@@ -275,10 +295,17 @@ impl<S: Carrier> AsyncWrite for Connection<S> {
     /// Hyper flushes when it has nothing left to write.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         ready!(self.poll_refusal(context))?;
+        if self.talk.is_ahead() {
+            // Hyper has written nothing, and what is being written beneath it is not for it to wait for.
+            return Poll::Ready(Ok(()));
+        }
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         ready!(self.judge(flushed, context))?;
         if self.talk.ended.swap(false, Ordering::Relaxed) {
             self.talk.answering.store(false, Ordering::Relaxed);
+            if self.talk.is_held.swap(false, Ordering::Relaxed) {
+                context.waker().wake_by_ref();
+            }
             self.heard = false;
             // From now on, even if hyper does not read before something comes. A timer that runs has this task's waker and ends no later;
             // when it does hyper reads, and it is set anew.
@@ -304,6 +331,7 @@ impl Talk {
     /// A request's head is here.
     pub fn asked<B: HttpBody>(self: &Arc<Self>, request: &Request<B>) -> Asked {
         self.answering.store(true, Ordering::Relaxed);
+        self.is_asked.store(true, Ordering::Relaxed);
         self.ended.store(false, Ordering::Relaxed);
         self.uploads.store(!request.body().is_end_stream(), Ordering::Relaxed);
         Asked { on: On::Connection(self.clone()), version: request.version() }

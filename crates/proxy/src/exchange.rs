@@ -1,5 +1,7 @@
 //! One request, from its head to the head of its answer.
 
+pub(crate) mod direct;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Poll;

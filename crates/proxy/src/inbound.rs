@@ -1,8 +1,10 @@
 //! A client's connection, from its first byte to its end.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Request};
@@ -17,6 +19,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::config::Hits;
 use crate::connection::{Asked, Carrier, Connection};
 use crate::exchange::Exchange;
 use crate::observed::{Counted, Done, Observed};
@@ -54,6 +57,8 @@ pub(crate) struct Inbound {
     /// Streams of a connection at once.
     pub streams: u32,
     pub observed: Observed,
+    /// Where hits are answered.
+    pub hits: Hits,
     /// Changes when connections are to end. Each one watches it.
     pub ending: watch::Sender<()>,
 }
@@ -145,8 +150,11 @@ impl Inbound {
         client: Client,
         mut ending: watch::Receiver<()>,
     ) {
-        let stream = Connection::new(stream, self.patience, self.observed.clone());
-        let talk = stream.talk();
+        let mut stream = Connection::new(stream, self.patience, self.observed.clone());
+        if self.hits == Hits::Direct && !client.is_secure {
+            stream.answers_hits(crate::direct::Hits::new(self.exchange.clone()));
+        }
+        let (talk, end) = (stream.talk(), stream.talk());
         let (exchange, tunnels, closing) = (self.exchange.clone(), self.tunnels.clone(), ending.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
             let asked = talk.asked(&request);
@@ -172,8 +180,20 @@ impl Inbound {
             biased;
             ended = connection.as_mut() => ended,
             _ = ending.changed() => {
-                connection.as_mut().graceful_shutdown();
-                connection.await
+                end.ends();
+                // To hyper a connection rests on which a hit is being answered, and it would close it.
+                let rests = poll_fn(|context| match connection.as_mut().poll(context) {
+                    Poll::Ready(ended) => Poll::Ready(Some(ended)),
+                    Poll::Pending if end.is_ahead() => Poll::Pending,
+                    Poll::Pending => Poll::Ready(None),
+                });
+                match rests.await {
+                    Some(ended) => ended,
+                    None => {
+                        connection.as_mut().graceful_shutdown();
+                        connection.await
+                    }
+                }
             }
         };
         if let Err(error) = ended {

@@ -19,6 +19,7 @@ mod body;
 mod cache;
 mod config;
 mod connection;
+mod direct;
 mod error;
 mod exchange;
 mod fill;
@@ -46,7 +47,7 @@ mod tunnel;
 mod update;
 mod upload;
 
-pub use config::ProxyConfig;
+pub use config::{Hits, ProxyConfig};
 pub use error::ProxyError;
 pub use mark::Marks;
 pub use queries::Queries;

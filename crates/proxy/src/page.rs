@@ -26,7 +26,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 use verbena_caching::{Lifetime, Reason, Stored, Use, Variant, Wishes};
 use verbena_content::{Stamp, Weigh};
 use verbena_terms::Time;
@@ -225,7 +225,20 @@ impl Page {
         self.0.head().status
     }
 
-    fn body_bytes(&self) -> usize {
+    /// Hands on the fields of its head, in their order, and that it is a hit.
+    pub fn each_field<'a>(&'a self, shapes: &'a Shapes, each: impl FnMut(&HeaderName, &'a [u8])) {
+        let bytes = self.0.bytes();
+        shapes.each(self.0.head().form, &bytes[..bytes.len() - self.behind_fields()], self.body_bytes(), each);
+    }
+
+    /// Bytes behind its fields.
+    fn behind_fields(&self) -> usize {
+        let times = if self.0.head().flags & HAS_TIMES != 0 { TIMES } else { 0 };
+        times + self.weak_tag().map_or(0, |tag| tag.len() + 1)
+    }
+
+    /// Bytes of its body, with which it begins.
+    pub fn body_bytes(&self) -> usize {
         self.0.bytes().len() - self.0.head().fields as usize
     }
 
@@ -239,9 +252,7 @@ impl Page {
 
     /// Fields and body, which together hold it from now on.
     pub fn opened(self, shapes: &Shapes) -> (HeaderMap, Bytes) {
-        let (form, body) = (self.0.head().form, self.body_bytes());
-        let times = if self.0.head().flags & HAS_TIMES != 0 { TIMES } else { 0 };
-        let behind = times + self.weak_tag().map_or(0, |tag| tag.len() + 1);
+        let (form, body, behind) = (self.0.head().form, self.body_bytes(), self.behind_fields());
         let mut whole = Bytes::from_owner(self);
         whole.truncate(whole.len() - behind);
         let headers = shapes.read(form, &whole, body);

@@ -275,6 +275,7 @@ impl Worker {
             patience: self.config.client_timeout.0,
             streams: u32::try_from(self.config.streams).unwrap_or(u32::MAX),
             observed: self.cache.observed.clone(),
+            hits: self.config.hits,
             ending: watch::Sender::new(()),
         });
         loop {

@@ -68,23 +68,41 @@ impl Shapes {
     /// The map of the fields that stand in `page` from `at` on. Its values are parts of the page.
     pub fn read(&self, form: u8, page: &Bytes, at: usize) -> HeaderMap {
         let mut written = Written { page, at };
-        if let Some(shape) = self.known.get(usize::from(form)).and_then(OnceLock::get) {
+        let part = |value: &[u8]| {
+            HeaderValue::from_maybe_shared(page.slice_ref(value)).expect("invariant: it was the value of a field")
+        };
+        if let Some(shape) = self.known(form) {
             let mut headers = shape.clone();
             for value in headers.values_mut() {
                 if let Some(own) = written.value() {
-                    *value = own;
+                    *value = part(own);
                 }
             }
             return headers;
         }
         let mut headers = HeaderMap::new();
-        while written.at < page.len() {
-            let name = HeaderName::from_bytes(written.take_counted()).expect("invariant: it was the name of a field");
-            if let Some(value) = written.value() {
-                headers.append(name, value);
-            }
+        while let Some((name, value)) = written.field() {
+            headers.append(name, part(value));
         }
         headers
+    }
+
+    /// Hands on the fields that stand in `page` from `at` on, in the order in which that map has them.
+    pub fn each<'a>(&'a self, form: u8, page: &'a [u8], at: usize, mut each: impl FnMut(&HeaderName, &'a [u8])) {
+        let mut written = Written { page, at };
+        if let Some(shape) = self.known(form) {
+            for (name, usual) in shape {
+                each(name, written.value().unwrap_or(usual.as_bytes()));
+            }
+            return;
+        }
+        while let Some((name, value)) = written.field() {
+            each(&name, value);
+        }
+    }
+
+    fn known(&self, form: u8) -> Option<&HeaderMap> {
+        self.known.get(usize::from(form)).and_then(OnceLock::get)
     }
 
     /// The shape that has these names, made if there is none and may be one.
@@ -136,11 +154,11 @@ fn put_value(into: &mut Vec<u8>, value: &HeaderValue) {
 
 /// Fields as they are read.
 struct Written<'a> {
-    page: &'a Bytes,
+    page: &'a [u8],
     at: usize,
 }
 
-impl Written<'_> {
+impl<'a> Written<'a> {
     fn number(&mut self) -> usize {
         let (mut number, mut shift) = (0, 0);
         loop {
@@ -154,18 +172,25 @@ impl Written<'_> {
         }
     }
 
-    fn take_counted(&mut self) -> &[u8] {
-        let length = self.number();
+    fn take(&mut self, length: usize) -> &'a [u8] {
         self.at += length;
         &self.page[self.at - length..self.at]
     }
 
     /// The value of the next field, if it is not that of the shape.
-    fn value(&mut self) -> Option<HeaderValue> {
+    fn value(&mut self) -> Option<&'a [u8]> {
         let length = self.number().checked_sub(1)?;
-        let value = self.page.slice(self.at..self.at + length);
-        self.at += length;
-        Some(HeaderValue::from_maybe_shared(value).expect("invariant: it was the value of a field"))
+        Some(self.take(length))
+    }
+
+    /// The next field of those that are written in full.
+    fn field(&mut self) -> Option<(HeaderName, &'a [u8])> {
+        if self.at >= self.page.len() {
+            return None;
+        }
+        let length = self.number();
+        let name = HeaderName::from_bytes(self.take(length)).expect("invariant: it was the name of a field");
+        Some((name, self.value()?))
     }
 }
 

@@ -1,7 +1,8 @@
 //! The way of a hit: from a page to its words at its home, without a lock.
 
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 
 use verbena_cluster::{View, home_of};
 use verbena_fabric::{Batch, Class, Completed, Pending, Region, SharedRemote};
@@ -114,6 +115,15 @@ impl Reading {
                 Some(done) => read_there(&done),
                 None => return Poll::Pending,
             },
+        };
+        Poll::Ready(words.map(|words| (self.view, named(self.home, words))))
+    }
+
+    /// The same, when they are here. Not to be asked again then.
+    pub fn poll_words(&mut self, context: &mut Context<'_>) -> Poll<Option<(ViewNumber, Words)>> {
+        let words = match &mut self.words {
+            State::Here(words) => *words,
+            State::Posted(pending) => read_there(&ready!(Pin::new(pending).poll(context))),
         };
         Poll::Ready(words.map(|words| (self.view, named(self.home, words))))
     }
