@@ -10,6 +10,8 @@
 mod messages;
 mod path;
 mod startup;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
