@@ -178,7 +178,7 @@ impl Known {
         self.state.lock().version
     }
 
-    fn learnt(&self, version: u64, catalog: Catalog) {
+    pub fn learnt(&self, version: u64, catalog: Catalog) {
         let mut state = self.state.lock();
         if version == state.version {
             state.catalog = Some((version, catalog));

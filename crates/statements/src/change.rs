@@ -32,6 +32,7 @@ impl<'s> Planner<'s> {
         let odd = insert.partitioned.is_some()
             || insert.overwrite
             || insert.by_name
+            || insert.overriding.is_some()
             || insert.output.is_some()
             || insert.multi_table_insert_type.is_some()
             || !insert.after_columns.is_empty()

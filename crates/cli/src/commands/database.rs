@@ -26,12 +26,13 @@ pub enum Command {
 #[command(after_long_help = "\
 Examples:
   verbena database explain --database-to mysql://shop:secret@127.0.0.1:3306 --in shop 'SELECT * FROM products WHERE id = 7'
+  verbena database explain --database-to postgres://shop:secret@127.0.0.1:5432/shop 'SELECT * FROM products WHERE id = 7'
   verbena database explain --in shop 'UPDATE products SET price = 3 WHERE id = 7'")]
 pub struct Explain {
     /// The statement.
     #[arg(value_name = "SQL")]
     statement: String,
-    /// The default database of the session.
+    /// The default database of the session; of PostgreSQL its search path.
     #[arg(long = "in", value_name = "DATABASE")]
     default: Option<String>,
     #[command(flatten)]
@@ -56,10 +57,12 @@ impl Command {
     pub fn run(self, file: Option<&Path>) -> Result<()> {
         let Command::Explain(asked) = self;
         let config = config::load(file, &asked.flags.0, Whose::Everyones)?.config.database;
-        let none = || DatabaseError::Setting {
+        let none = || {
+            DatabaseError::Setting {
             key: "to",
-            problem: "no database: give --database-to mysql://USER@HOST:PORT, or write it into the configuration"
+            problem: "no database: give --database-to mysql://USER@HOST:PORT or postgres://USER@HOST:PORT/DATABASE, or write it into the configuration"
                 .into(),
+        }
         };
         let address = config.address()?.ok_or_else(none)?;
         running::block_on(async {

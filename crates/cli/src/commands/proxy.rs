@@ -45,7 +45,7 @@ pub struct Command {
     #[arg(long, value_name = "NAME", conflicts_with = "cluster.name")]
     name: Option<String>,
 
-    /// The application's database, mysql://USER:PASSWORD@HOST:PORT: a relay before it tells the cache what pages depend on. The key database.to.
+    /// The application's database, mysql://USER:PASSWORD@HOST:PORT or postgres://USER:PASSWORD@HOST:PORT/DATABASE: a relay before it tells the cache what pages depend on. The key database.to.
     #[arg(long, value_name = "URL")]
     database: Option<String>,
 

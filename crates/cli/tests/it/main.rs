@@ -31,6 +31,7 @@
 //! | `other_caches` | two caches before one application |
 //! | `overview` | one page that shows all nodes |
 //! | `plain` | proxies and nodes that nobody configured |
+//! | `postgresql` | an unchanged application whose database is PostgreSQL behind the relay |
 //! | `purge` | `verbena purge` |
 //! | `recipes` | the configurations that the documents show |
 //! | `restart` | a proxy that ends and starts again |
@@ -72,6 +73,7 @@ mod operating;
 mod other_caches;
 mod overview;
 mod plain;
+mod postgresql;
 mod purge;
 mod recipes;
 mod restart;

@@ -54,6 +54,8 @@ pub(super) async fn read(address: &Address) -> Result<Catalog> {
 
 async fn read_by(client: &Client) -> Result<Catalog> {
     client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+    // The text of a view waits for locks on its tables; a server process that nobody waits for must not stay.
+    client.batch_execute("SET LOCAL lock_timeout = '4s'; SET LOCAL statement_timeout = '8s'").await?;
     let mut paths = paths(client).await?;
     // So that the texts of views name the schema of each table.
     client.batch_execute("SET LOCAL search_path = pg_catalog").await?;

@@ -10,6 +10,8 @@
 mod messages;
 mod path;
 mod startup;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -461,9 +463,7 @@ impl Judge for Session {
                 self.forget(name);
             }
         }
-        if moves(&asked.touches) && asked.moving.is_none() {
-            self.shared.known.moved();
-        }
+        drop(asked.moving.take());
         self.touched = Names::joined(Rules::default(), Side::Write, [&self.touched, &asked.touches]);
         if !answer.is_error {
             for change in std::mem::take(&mut asked.session) {

@@ -185,8 +185,8 @@ impl Model {
         let event = *random.of(&["INSERT", "UPDATE", "DELETE"]);
         let row = if event == "DELETE" { "old" } else { "new" };
         if self.is_postgres && random.one_in(6) {
-            let body = *random.of(&["DELETE FROM T WHERE n = 3", "UPDATE T SET n = 3 WHERE n = 2"]);
-            let also = body.replace("T", &target);
+            let body = *random.of(&["DELETE FROM @ WHERE n = 3", "UPDATE @ SET n = 3 WHERE n = 2"]);
+            let also = body.replace('@', &target);
             self.definitions.push(format!("CREATE RULE r AS ON {event} TO {on} DO ALSO {also}"));
             return;
         }
