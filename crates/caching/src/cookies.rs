@@ -61,6 +61,17 @@ impl Hidden {
     }
 }
 
+/// Leaves of the cookies of a request those that are in the key.
+pub(crate) fn keep_those_in_key(headers: &mut HeaderMap, cookies: &Cookies) {
+    let is_in_key = |name: &[u8]| cookies.key.iter().any(|known| known.as_bytes() == name);
+    let kept = pairs(headers).filter(|(name, _)| is_in_key(name)).map(|(name, value)| [name, b"=", value].concat());
+    let line = kept.collect::<Vec<_>>().join(&b"; "[..]);
+    headers.remove(COOKIE);
+    if let Some(line) = HeaderValue::from_bytes(&line).ok().filter(|line| !line.is_empty()) {
+        headers.insert(COOKIE, line);
+    }
+}
+
 /// Takes the ignored cookies off a request that goes to the origin for an answer to be shared: what the origin does not
 /// see, its answer cannot depend on.
 pub(crate) fn remove_ignored(headers: &mut HeaderMap, cookies: &Cookies) -> Hidden {

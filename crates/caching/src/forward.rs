@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use http::header::{
-    CACHE_CONTROL, CONNECTION, EXPECT, EXPIRES, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, MAX_FORWARDS,
-    TRANSFER_ENCODING, VIA,
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, COOKIE, EXPECT, EXPIRES, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH,
+    IF_RANGE, MAX_FORWARDS, TRANSFER_ENCODING, VIA,
 };
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, request};
@@ -15,6 +15,7 @@ use crate::fields::{Fields, HOP_BY_HOP, Kind};
 use crate::http2::as_http1;
 use crate::request::Intent;
 use crate::route::{Mode, Route};
+use crate::variant::Variant;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -210,6 +211,19 @@ pub fn for_origin(
     hidden
 }
 
+/// Makes a client's request one that the cache sends for all, to fetch anew what is stored: without credentials, but for cookies in the key, and for those by which
+/// the stored answer varies. Otherwise the application would make a page for this client, and others would get it.
+pub fn for_refresh(headers: &mut HeaderMap, stored: &HeaderMap, route: &Route) {
+    let varies = Variant::of(stored).unwrap_or_default();
+    let varies_by = |name: HeaderName| varies.names().split(',').any(|varies| varies == name.as_str());
+    if !varies_by(AUTHORIZATION) {
+        headers.remove(AUTHORIZATION);
+    }
+    if !varies_by(COOKIE) {
+        cookies::keep_those_in_key(headers, &route.cookies);
+    }
+}
+
 /// Makes the origin's answer one to the client, when it does not come from the cache. Caches farther out must not answer from it without
 /// asking (rule P9); what it forbids them stays forbidden.
 ///
@@ -322,6 +336,21 @@ mod tests {
         let writes = Intent::Update(crate::request::Bracket::Everything);
         for_origin(&mut update, writes, Conditions::Withheld, &route, Ipv4Addr::LOCALHOST.into(), &via());
         assert!(update.contains_key("cookie") && update.contains_key("if-none-match"));
+    }
+
+    #[test]
+    fn what_is_fetched_for_all_is_asked_for_by_nobody() {
+        let cookies = crate::Cookies { key: ["lang".to_string()].into(), ..Default::default() };
+        let route = Route { cookies, ..Route::default() };
+        let asked = |vary: &'static str| {
+            let mut request =
+                headers(&[("authorization", "Basic eA=="), ("cookie", "sid=1; lang=de"), ("cookie", "a")]);
+            for_refresh(&mut request, &headers(&[("vary", vary)]), &route);
+            request
+        };
+        assert_eq!(asked("accept"), headers(&[("cookie", "lang=de")]));
+        assert_eq!(asked("cookie"), headers(&[("cookie", "sid=1; lang=de"), ("cookie", "a")]));
+        assert_eq!(asked("Authorization"), headers(&[("authorization", "Basic eA=="), ("cookie", "lang=de")]));
     }
 
     fn receive(

@@ -55,6 +55,14 @@ pub fn freshened(stored: &HeaderMap, not_modified: &HeaderMap) -> Option<HeaderM
     Some(headers)
 }
 
+/// Whether the answer to a HEAD is about another answer than the one that is stored: in its tag, its date or its length (RFC 9111 section 4.3.5).
+pub fn is_of_another(stored: &HeaderMap, told: &HeaderMap) -> bool {
+    [ETAG, LAST_MODIFIED, CONTENT_LENGTH].iter().any(|name| match (stored.get(name), told.get(name)) {
+        (Some(stored), Some(told)) => opaque(stored) != opaque(told),
+        _ => false,
+    })
+}
+
 fn opaque(tag: &HeaderValue) -> &[u8] {
     crate::answer::opaque(tag.as_bytes())
 }
@@ -112,6 +120,17 @@ mod tests {
             ("x-b", "kept"),
         ]);
         assert_eq!(freshened(&stored, &told), Some(expected));
+    }
+
+    #[test]
+    fn a_head_is_about_another_answer_if_something_of_it_differs() {
+        let stored = headers(&[("etag", "W/\"1\""), ("content-length", "5"), ("x-a", "1")]);
+        for same in [&[("etag", "\"1\"")][..], &[("x-a", "2")], &[("last-modified", "x")], &[]] {
+            assert!(!is_of_another(&stored, &headers(same)), "{same:?}");
+        }
+        for other in [("etag", "\"2\""), ("content-length", "6")] {
+            assert!(is_of_another(&stored, &headers(&[other])), "{other:?}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use crate::answer::{opaque, tags};
 use crate::cookies;
 use crate::fields::{ADDRESS, Fields, Kind};
+use crate::path::Readings;
 use crate::route::Route;
 
 /// The name of a page in a cache: 128 bits of SipHash over host, path and query, the fields that applications make their own address from, and the values of
@@ -47,9 +48,17 @@ impl Keys {
             .then(|| self.key(&head, Fields::of(&head.headers), &Route::default()))
     }
 
-    /// Of the page that has the host, the path and what the route leaves of the query of this request, and nothing else.
+    /// Of the page that has the host, the path and what the route leaves of the query of this request, and nothing else. Hosts that differ in the port of a scheme
+    /// alone are one here, and paths that RFC 3986 section 6.2.2 calls equivalent: who purges an address spells it as it is usually written.
     pub fn of_address_alone(&self, head: &request::Parts, route: &Route) -> Key {
-        self.key(head, Fields::default(), route)
+        let path = Readings::of(head.uri.path()).spelled;
+        let query = head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
+        let target = format!("{}{query}", String::from_utf8_lossy(&path));
+        let plain = http::Request::get(target).header(HOST, portless(host(head)).to_ascii_lowercase()).body(());
+        match plain {
+            Ok(plain) => self.key(&plain.into_parts().0, Fields::default(), route),
+            Err(_) => self.key(head, Fields::default(), route),
+        }
     }
 
     /// By what the page of this request is found when its address is purged: its address alone, and its path with any query where the route changes queries.
@@ -66,27 +75,29 @@ impl Keys {
             hash.write_u64(bytes.len() as u64);
             hash.write(bytes);
         };
-        part(&host(head).to_ascii_lowercase());
-        part(head.uri.path().as_bytes());
+        part(&portless(host(head)).to_ascii_lowercase());
+        part(&Readings::of(head.uri.path()).loose);
         part(b"any query");
         let hash = hash.finish128();
         Key(u128::from(hash.h1) << 64 | u128::from(hash.h2))
     }
 
     /// No page's: what each page of this host depends on, and each whose path begins so by whole segments, the whole path included. The host
-    /// first, then the prefixes, the shorter before the longer, [`MOST_PREFIXES`] at most (rule H2).
+    /// first, then the prefixes, the shorter before the longer, [`MOST_PREFIXES`] at most (rule H2). Paths are read loosely, as an application may.
     pub fn of_prefixes(&self, head: &request::Parts) -> Vec<Key> {
-        let (host, path) = (host(head).to_ascii_lowercase(), head.uri.path().trim_end_matches('/'));
-        let ends = path.match_indices('/').map(|(at, _)| at).skip(1).chain([path.len()]).filter(|end| *end > 0);
-        let prefixes = ends.take(MOST_PREFIXES).map(|end| self.prefix(&host, &path.as_bytes()[..end]));
-        [self.prefix(&host, b"")].into_iter().chain(prefixes).collect()
+        let (host, path) = (host(head), Readings::of(head.uri.path()).loose);
+        let path = path.strip_suffix(b"/").unwrap_or(&path);
+        let ends = (1..path.len()).filter(|at| path[*at] == b'/').chain([path.len()]).filter(|end| *end > 0);
+        let prefixes = ends.take(MOST_PREFIXES).map(|end| self.prefix(host, &path[..end]));
+        [self.prefix(host, b"")].into_iter().chain(prefixes).collect()
     }
 
     /// The one of these that stands for all paths that begin so: the longest of whole segments that is a beginning of all of them.
     pub(crate) fn of_wider_prefix(&self, head: &request::Parts, begin: &str) -> Key {
-        let whole = &begin[..begin.rfind('/').unwrap_or(0)];
-        let end = whole.match_indices('/').map(|(at, _)| at).nth(MOST_PREFIXES).unwrap_or(whole.len());
-        self.prefix(&host(head).to_ascii_lowercase(), &whole.as_bytes()[..end])
+        let whole = Readings::of(&begin[..begin.rfind('/').unwrap_or(0)]).loose;
+        let whole = whole.strip_suffix(b"/").unwrap_or(&whole);
+        let end = (0..whole.len()).filter(|at| whole[*at] == b'/').nth(MOST_PREFIXES).unwrap_or(whole.len());
+        self.prefix(host(head), &whole[..end])
     }
 
     /// The one of these that stands for a prefix of paths at a host, or for the host if it is `/`. `None` if it is no such thing, or deeper than
@@ -94,9 +105,10 @@ impl Keys {
     pub fn of_prefix(&self, host: &str, prefix: &str) -> Option<Key> {
         let head = http::Request::get(prefix).header(HOST, host).body(()).ok()?.into_parts().0;
         let is_path = prefix.starts_with('/') && head.uri.query().is_none() && head.uri.authority().is_none();
-        let deepest = head.uri.path().trim_end_matches('/');
-        let is_kept = is_path && deepest.bytes().filter(|byte| *byte == b'/').count() <= MOST_PREFIXES;
-        is_kept.then(|| self.prefix(&host.to_ascii_lowercase().into_bytes(), deepest.as_bytes()))
+        let deepest = Readings::of(head.uri.path()).loose;
+        let deepest = deepest.strip_suffix(b"/").unwrap_or(&deepest);
+        let is_kept = is_path && deepest.iter().filter(|byte| **byte == b'/').count() <= MOST_PREFIXES;
+        is_kept.then(|| self.prefix(host.as_bytes(), deepest))
     }
 
     /// The same by an address, `http://HOST/PATH`.
@@ -109,7 +121,7 @@ impl Keys {
 
     fn prefix(&self, host: &[u8], prefix: &[u8]) -> Key {
         let mut hash = self.0;
-        for part in [host, prefix, b"prefix"] {
+        for part in [&portless(host).to_ascii_lowercase()[..], prefix, b"prefix"] {
             hash.write_u64(part.len() as u64);
             hash.write(part);
         }
@@ -123,12 +135,13 @@ impl Keys {
         head.uri.query().is_some().then(|| self.of_any_query(&head))
     }
 
-    /// Of a page without cookies in its key, by its address: `http://HOST/PATH?QUERY`. `None` if it is no such thing.
+    /// Of a page without cookies in its key, by its address: `http://HOST/PATH?QUERY`, in any spelling. `None` if it is no such thing.
     pub fn of_address(&self, address: &str) -> Option<Key> {
         let uri: http::Uri = address.parse().ok()?;
         let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
-        let host = uri.authority().filter(|host| is_web && !host.as_str().contains('@'))?;
-        self.of_page(host.as_str(), uri.path_and_query().map_or("/", |target| target.as_str()))
+        uri.authority().filter(|host| is_web && !host.as_str().contains('@'))?;
+        let head = http::Request::get(uri).body(()).ok()?.into_parts().0;
+        Some(self.of_address_alone(&head, &Route::default()))
     }
 
     /// The strong validator of a body whose origin sent none.
@@ -207,6 +220,11 @@ fn host(head: &request::Parts) -> &[u8] {
     host.or_else(|| head.headers.get(HOST).map(|host| host.as_bytes())).unwrap_or_default()
 }
 
+/// A host without the port that one of the schemes has anyway. By which one a client came, the proxy may not know.
+fn portless(host: &[u8]) -> &[u8] {
+    host.strip_suffix(b":80").or_else(|| host.strip_suffix(b":443")).unwrap_or(host)
+}
+
 /// The pairs of an element of `Forwarded`, by those who have no regard to quotes.
 fn pairs(element: &[u8]) -> impl Iterator<Item = &[u8]> {
     element.split(|byte| *byte == b';').map(<[u8]>::trim_ascii)
@@ -255,6 +273,10 @@ mod tests {
         assert_eq!(keys().of_address("http://Shop.example/a?b=%20"), asked("/a?b=%20"));
         assert_eq!(keys().of_address("https://shop.example"), asked("/"));
         assert_ne!(keys().of_address("http://shop.example:8080/"), asked("/"), "the port is a part of the host");
+        for same in ["http://shop.example:80/blog?a", "https://shop.example:443/%62log?a"] {
+            assert_eq!(keys().of_address(same), asked("/blog?a"), "{same}");
+        }
+        assert_ne!(keys().of_address("http://shop.example/BLOG?a"), asked("/blog?a"));
         for none in ["/a", "shop.example/a", "ftp://shop.example/", "http://me@shop.example/", "", "http://"] {
             assert_eq!(keys().of_address(none), None, "{none}");
         }
@@ -336,6 +358,10 @@ mod tests {
         assert_eq!(all, [prefix("/"), prefix("/a"), prefix("/a/b"), prefix("/a/b/c/")]);
         assert!(!all.contains(&prefix("/a/bc")) && !all.contains(&keys().of_prefix("other", "/a").unwrap()));
         assert_eq!((of("/"), of("/a/").len()), (vec![prefix("/")], 2));
+        for same in ["/%61/b//c", "/A/x/../b/c;d=1", "/a%2Fb/c"] {
+            assert_eq!(of(same), all, "{same}");
+        }
+        assert_eq!((prefix("/%61/"), keys().of_prefix("shop.example:443", "/a")), (prefix("/a"), Some(prefix("/a"))));
         assert_eq!(of(&"/d".repeat(40)).len(), 1 + MOST_PREFIXES);
         assert_eq!(keys().of_prefix("shop.example", &"/d".repeat(17)), None, "no page is found by it");
         assert_eq!((keys().of_prefix("h", "a"), keys().of_prefix("h", "/a?b")), (None, None));

@@ -49,8 +49,8 @@ pub use answer::{Answer, answer, answer_by_dates_too, has_tag};
 pub use carried::Carried;
 pub use control::{CacheControl, Life};
 pub use cookies::Hidden;
-pub use forward::{Conditions, Unfit, Via, for_client, for_origin, is_framed_plainly, received};
-pub use freshening::{ask_whether, freshened};
+pub use forward::{Conditions, Unfit, Via, for_client, for_origin, for_refresh, is_framed_plainly, received};
+pub use freshening::{ask_whether, freshened, is_of_another};
 pub use freshness::{Lifetime, Use, Wishes};
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

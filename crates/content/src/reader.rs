@@ -128,6 +128,9 @@ pub enum NotStored {
     /// The home did not answer in time.
     #[error("the home did not answer in time")]
     Late,
+    /// A later request has had a newer answer.
+    #[error("a later request has had a newer answer")]
+    Overtaken,
 }
 
 /// The end of a fill.
@@ -168,6 +171,8 @@ struct Fill<K> {
     waiters: Vec<Waiter>,
     /// Its body takes long: no request waits for it.
     is_slow: bool,
+    /// A request that was sent later has had its answer.
+    is_overtaken: bool,
     registering: Option<Registering>,
 }
 
@@ -244,8 +249,9 @@ impl<K: Ord + Clone> Reader<K> {
         }
         let id = FillId(self.next);
         self.next += 1;
-        let fill =
-            Fill { key: key.clone(), page, kind, view, words, waiters: Vec::new(), is_slow: false, registering: None };
+        let (is_slow, is_overtaken) = (false, false);
+        let (key_of_it, waiters, registering) = (key.clone(), Vec::new(), None);
+        let fill = Fill { key: key_of_it, page, kind, view, words, waiters, is_slow, is_overtaken, registering };
         self.fills.insert(id, fill);
         self.joinable.insert(key.clone(), id);
         Start::Lead(id)
@@ -268,6 +274,14 @@ impl<K: Ord + Clone> Reader<K> {
         let Some(fill) = self.fills.get_mut(&id).filter(|fill| fill.registering.is_none()) else { return vec![] };
         fill.is_slow = true;
         std::mem::take(&mut fill.waiters)
+    }
+
+    /// A request for what this key names was sent after its fill and has an answer that may be newer: what the fill brings is not kept, or later requests
+    /// would go back in time.
+    pub fn overtaken(&mut self, key: &K) {
+        if let Some(fill) = self.joinable.get(key).and_then(|id| self.fills.get_mut(id)) {
+            fill.is_overtaken = true;
+        }
     }
 
     /// The answer is here, whole, and depends on `scope`. Send what is returned, then wait for
@@ -382,6 +396,7 @@ impl<K: Ord + Clone> Reader<K> {
     fn settle(&mut self, id: FillId, stored: Result<Stamp, NotStored>, acts: bool) -> Option<Settled<K>> {
         let fill = self.fills.remove(&id)?;
         self.close(&fill.key, id);
+        let stored = if fill.is_overtaken { stored.and(Err(NotStored::Overtaken)) } else { stored };
         let (serve, forward) = match stored.is_ok() && acts {
             true => (fill.waiters, Vec::new()),
             false => (Vec::new(), fill.waiters),

@@ -126,6 +126,14 @@ impl<V: Weigh + Clone> Store<V> {
         fits
     }
 
+    /// Drops the copy of this key.
+    pub fn forget(&self, key: u128) {
+        match &self.copies {
+            Copies::S3Fifo(cache) => drop(cache.remove(&halves(key))),
+            Copies::Lru(lru) => lru.remove(halves(key)),
+        }
+    }
+
     fn replacement(&self) -> Replacement {
         match self.copies {
             Copies::S3Fifo(_) => Replacement::S3Fifo,
@@ -191,6 +199,8 @@ mod tests {
                 assert_eq!((store.len(), store.bytes()), (1, (bytes + beside) as u64));
             }
             assert_eq!(store.copy(7), Some(vec![0; 500]));
+            store.forget(7);
+            assert!(store.copy(7).is_none() && store.is_empty());
         }
     }
 

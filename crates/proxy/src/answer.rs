@@ -161,6 +161,7 @@ pub(crate) const fn not_stored(why: NotStored) -> &'static str {
         NotStored::Unstorable => "unstorable",
         NotStored::Failed => "failed",
         NotStored::Late => "home-late",
+        NotStored::Overtaken => "overtaken",
         NotStored::Refused(Refusal::OtherView) => "refused-other-view",
         NotStored::Refused(Refusal::NoLease) => "refused-no-lease",
         NotStored::Refused(Refusal::Busy) => "refused-update-open",

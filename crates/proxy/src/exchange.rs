@@ -167,14 +167,21 @@ impl Exchange {
         let observed = &self.cache.observed;
         let _counted = Counted::new(&observed.in_flight);
         let began = wants.began;
-        let mut looked = looked;
-        if wants.wanted.intent == Intent::Pass(Reason::Range)
-            && let Some(Looked::Reading(found, reading)) = looked.take()
-            && let Ok(Served { copy, aged, .. }) = self.looked(found, reading.words().await, &wants.wanted)
-        {
-            let answer = Ok(part(&wants.head, self.hit(&wants.head, copy, aged), &self.cache.keys));
-            self.answered(Done::Hit, &observed.hit_latency, began, &answer);
-            return answer;
+        let (mut looked, mut old) = (looked, None);
+        if wants.wanted.intent == Intent::Pass(Reason::Range) {
+            let looked = match looked.take() {
+                Some(Looked::Reading(found, reading)) => self.looked(found, reading.words().await, &wants.wanted),
+                Some(Looked::Done(looked)) => looked,
+                None => unreachable!("invariant: a part is looked for"),
+            };
+            match looked {
+                Ok(Served { copy, aged, .. }) => {
+                    let answer = Ok(part(&wants.head, self.hit(&wants.head, copy, aged), &self.cache.keys));
+                    self.answered(Done::Hit, &observed.hit_latency, began, &answer);
+                    return answer;
+                }
+                Err(missing) => old = missing.base,
+            }
         }
         let (done, latency, answer) = match wants.wanted.intent {
             Intent::Look => {
@@ -184,7 +191,15 @@ impl Exchange {
             }
             Intent::Pass(reason) => {
                 let noted = forwarded("bypass", Some(reason.name()));
-                (Done::Pass, &observed.miss_latency, Ok(self.pass(wants, None, Conditions::All, noted).await))
+                let old = old.map(|page| (wants.head.clone(), page));
+                let passed = self.pass(wants, None, Conditions::All, noted).await;
+                match old {
+                    Some((head, page)) if is_failure(passed.status()) && self.serves_for_failed_origin(&page) => {
+                        let part = part(&head, self.stale(&head, page), &self.cache.keys);
+                        (Done::Hit, &observed.hit_latency, Ok(part))
+                    }
+                    _ => (Done::Pass, &observed.miss_latency, Ok(passed)),
+                }
             }
             Intent::Update(Bracket::Announced) => {
                 let noted = forwarded("method", Some("announced"));
@@ -359,13 +374,21 @@ impl Exchange {
             let is_kept_for_others = is_fill || alone == HEAD;
             let conditions = if is_kept_for_others { Conditions::Tags } else { Conditions::All };
             let noted = forwarded(why, detail.or(Some(alone)));
-            let stale =
-                missing.base.filter(|base| self.serves_for_failed_origin(base)).map(|base| (head.clone(), base));
+            let old = missing.base.map(|base| (head.clone(), base));
+            let wants_newest = is_fill
+                && wanted.mode == Mode::Standard
+                && wanted.credentials.is_none()
+                && (wanted.wishes.no_cache || wanted.wishes.max_age.is_some());
             let passed = self.pass(wants, place, conditions, noted).await;
-            return match stale {
-                Some((head, base)) if is_failure(passed.status()) => (Done::Hit, self.stale(&head, base)),
-                _ => (Done::Miss, passed),
-            };
+            match old {
+                Some((head, base)) if is_failure(passed.status()) && self.serves_for_failed_origin(&base) => {
+                    return (Done::Hit, self.stale(&head, base));
+                }
+                Some((_, base)) if alone == HEAD => self.compare(key, base, &passed),
+                _ if wants_newest && !is_failure(passed.status()) => self.cache.overtaken(key),
+                _ => {}
+            }
+            return (Done::Miss, passed);
         }
     }
 

@@ -8,7 +8,10 @@ use http::header::{CONTENT_LOCATION, HOST, IF_RANGE, LOCATION, RANGE};
 use http::{HeaderMap, HeaderName, Method, Response, StatusCode, Uri, request};
 use tokio::time::timeout;
 use url::Url;
-use verbena_caching::{Arrival, CacheStatus, Carried, Conditions, Hidden, Intent, Key, Reason, Route, store};
+use verbena_caching::{
+    Arrival, CacheStatus, Carried, Conditions, Hidden, Intent, Key, Reason, Request as Wanted, Route, for_refresh,
+    is_of_another, store,
+};
 use verbena_content::{Declared, Dependency, DependencyField, Kind, PageId, Scope, Undeclared, Unstorable};
 use verbena_terms::Time;
 
@@ -125,8 +128,23 @@ impl Exchange {
         response
     }
 
-    /// Fetches a page anew for those that come, one at a time (rule H6). The whole of it, whatever the request that met it wants of it.
+    /// Drops a stored page of which the answer to a HEAD says that it is another one now (RFC 9111 section 4.3.5).
+    pub fn compare(&self, key: Key, stored: Page, told: &Response<Body>) {
+        let is_gone = matches!(told.status(), StatusCode::NOT_FOUND | StatusCode::GONE);
+        let is_page = stored.status() == StatusCode::OK && told.status() == StatusCode::OK;
+        let stored = Base::of(stored, &self.cache.shapes);
+        if is_gone || (is_page && is_of_another(&stored.headers, told.headers())) {
+            self.cache.forget(key);
+        }
+    }
+
+    /// Fetches a page anew for those that come, one at a time (rule H6). The whole of it, whatever the request that met it wants of it, and without its credentials.
     pub fn refresh(self: &Arc<Self>, mut wants: Wants, missing: Missing) {
+        if let Some(page) = &missing.base {
+            let stored = Base::of(page.clone(), &self.cache.shapes).headers;
+            for_refresh(&mut wants.head.headers, &stored, &wants.route);
+            wants.wanted = Wanted::of(&wants.head, false, &wants.route, &self.cache.keys);
+        }
         wants.head.method = Method::GET;
         for part in [RANGE, IF_RANGE] {
             wants.head.headers.remove(part);
@@ -214,7 +232,13 @@ impl Exchange {
         };
         let answered = match sent {
             Ok(answered) => answered,
-            Err(failure) => return self.failed(failure, "method"),
+            Err(failure) => {
+                // Whether the application has done it nobody knows: what it may have changed is fetched anew.
+                if failure != Failure::Unreachable {
+                    self.purge(self.touched(&head, &route, wanted.key, &HeaderMap::new())).await;
+                }
+                return self.failed(failure, "method");
+            }
         };
         let status = answered.status();
         if status.is_success() || status.is_redirection() {

@@ -125,6 +125,27 @@ fn every_dependency_has_its_reason() {
     assert!(stale.is_empty(), "docs/DEPENDENCIES.md explains what is not used: {stale:?}");
 }
 
+/// Of each row of a table in docs/CONFORMANCE.md the last cell names tests.
+#[test]
+fn each_test_that_conformance_names_exists() {
+    let text = std::fs::read_to_string(root().join("docs/CONFORMANCE.md")).unwrap();
+    let rows = text.split("\n## ").filter(|part| part.contains("| test |"));
+    let rows = rows.flat_map(str::lines).filter(|line| line.starts_with("| ") && !line.starts_with("| section"));
+    let code: String =
+        rust_files(&["crates"]).iter().map(|file| std::fs::read_to_string(file).unwrap_or_default()).collect();
+    let mut checked = 0;
+    for row in rows {
+        let tests = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+        let names: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
+        assert!(!names.is_empty(), "no test: {row}");
+        for name in names {
+            assert!(code.contains(&format!("fn {name}(")), "there is no test {name}: {row}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 80, "{checked} tests were looked for");
+}
+
 #[test]
 fn a_lib_file_says_what_the_crate_is_and_names_it() {
     let folders = ["crates", "adapters"].map(|folder| std::fs::read_dir(root().join(folder)).unwrap());

@@ -21,6 +21,7 @@ mod secure;
 mod sharing;
 mod sockets;
 mod standard;
+mod standard_edges;
 mod statuses;
 mod tunnels;
 mod updates;
