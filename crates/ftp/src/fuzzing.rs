@@ -43,7 +43,7 @@ pub fn ftp_commands(input: &[u8]) -> usize {
                 Action::Send(bytes) => replies += check_replies(&bytes),
                 Action::Login { .. } => {
                     let login = Login { rights: Rights::ALL, fxp: Vec::new(), atomic_stores: false };
-                    machine.outcome(Outcome::Login(Some(login)), now);
+                    machine.outcome(Outcome::Login(Ok(login)), now);
                 }
                 Action::Listen => machine.outcome(Outcome::Listening(Some((host, 4000).into())), now),
                 Action::ListenSession { .. } => machine.outcome(Outcome::Session(None), now),

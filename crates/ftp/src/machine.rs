@@ -209,11 +209,20 @@ pub enum Place {
     Unique,
 }
 
+/// Why a login came to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoginError {
+    /// Wrong name or password.
+    Wrong,
+    /// Both are right, and the user's directory cannot be entered.
+    Home,
+}
+
 /// What came of an [`Action`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// `None`: wrong name or password.
-    Login(Option<Login>),
+    /// What came of a login.
+    Login(Result<Login, LoginError>),
     /// Of `File`.
     File(Result<FileAnswer, FileError>),
     /// The port, and for IPv4 the address that clients are told. `None`: no port is free.

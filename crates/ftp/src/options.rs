@@ -117,7 +117,7 @@ impl ServeOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The served directory cannot be opened.
-    #[error("{}: {reason} Give a directory that this user can read", path.display())]
+    #[error("{}: {reason} Give a directory that the user of this process can read and enter", path.display())]
     Root {
         /// The directory.
         path: PathBuf,
@@ -125,7 +125,7 @@ pub enum ServeError {
         reason: verbena_transfer::FileError,
     },
     /// The port cannot be had.
-    #[error("cannot listen on {address}: {error}; ports below 1024 need root or CAP_NET_BIND_SERVICE")]
+    #[error("cannot listen on {address}: {error}; {}", listening(error))]
     Listen {
         /// Where.
         address: SocketAddr,
@@ -154,4 +154,15 @@ pub enum ServeError {
     /// Neither anonymous nor users.
     #[error("nobody could log in: give a file of users, or allow anonymous logins")]
     Nobody,
+}
+
+/// What to do about an address where nothing can listen.
+fn listening(error: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::AddrInUse => "another process listens there: end it, or choose another port (0 takes a free one)",
+        ErrorKind::AddrNotAvailable => "no interface of this machine has that address",
+        ErrorKind::PermissionDenied => "ports below 1024 need root or CAP_NET_BIND_SERVICE",
+        _ => "choose another address",
+    }
 }

@@ -105,8 +105,10 @@ pub struct Server {
 impl Server {
     /// Opens everything that the options name. Must be called within a tokio runtime with input, output and time.
     pub fn bind(options: ServeOptions) -> Result<Server, ServeError> {
-        let root =
-            Root::open(&options.root).map_err(|reason| ServeError::Root { path: options.root.clone(), reason })?;
+        let unusable = |reason| ServeError::Root { path: options.root.clone(), reason };
+        let root = Root::open(&options.root).map_err(unusable)?;
+        // The descriptor alone would be had of a directory that nobody may read.
+        root.enter(&VirtualPath::root()).and_then(|()| root.entries(&VirtualPath::root())).map_err(unusable)?;
         let users = options.users.as_deref().map(Users::load).transpose()?;
         if users.is_none() && options.anonymous.is_none() {
             return Err(ServeError::Nobody);

@@ -19,7 +19,7 @@ use crate::encryption::{SessionName, SessionTls};
 use verbena_transfer::FileError;
 
 use crate::error::TransferError;
-use crate::machine::{Action, FileWork, Machine, Outcome, Settings, Tls, Transfer, What};
+use crate::machine::{Action, FileWork, LoginError, Machine, Outcome, Settings, Tls, Transfer, What};
 use crate::moving::{self, Connection, Context, Opened};
 use crate::rights::{Login, Rights};
 use crate::serve::{Shared, is_anonymous};
@@ -237,20 +237,19 @@ impl Session {
             let name = String::from_utf8_lossy(&user).into_owned();
             let all = shared.clone();
             let checked = blocking(move || {
-                let (home, login) = all.check(&user, &password)?;
-                match all.root.below(&home) {
-                    Ok(root) => Some(Account { root: Arc::new(root), login }),
-                    Err(error) => {
-                        let home = String::from_utf8_lossy(&home.display()).into_owned();
-                        tracing::warn!(%error, home, "a user's home cannot be opened: make the directory");
-                        None
-                    }
-                }
+                let (home, login) = all.check(&user, &password).ok_or(LoginError::Wrong)?;
+                let root = all.root.enter(&home).and_then(|()| all.root.below(&home));
+                let root = root.map_err(|error| {
+                    let home = String::from_utf8_lossy(&home.display()).into_owned();
+                    tracing::warn!(%error, home, "a user's home cannot be entered: make the directory, or allow it");
+                    LoginError::Home
+                })?;
+                Ok(Account { root: Arc::new(root), login })
             });
-            let found = checked.await.flatten();
-            tracing::info!(%peer, user = name, is_right = found.is_some(), "login");
-            let login = found.as_ref().map(|account| account.login.clone());
-            *place.lock().unwrap_or_else(PoisonError::into_inner) = found;
+            let found = checked.await.unwrap_or(Err(LoginError::Wrong));
+            tracing::info!(%peer, user = name, is_right = found.is_ok(), "login");
+            let login = found.as_ref().map(|account| account.login.clone()).map_err(|error| *error);
+            *place.lock().unwrap_or_else(PoisonError::into_inner) = found.ok();
             let _ = outcomes.send(Outcome::Login(login));
         });
     }

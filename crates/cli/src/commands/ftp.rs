@@ -47,7 +47,7 @@ pub struct Serve {
     #[arg(long, value_name = "DIR")]
     root: PathBuf,
     /// Where clients connect; port 0 takes a free one.
-    #[arg(long, value_name = "ADDRESS", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 2121)))]
+    #[arg(long, value_name = "ADDRESS", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 2121)), value_parser = listen)]
     listen: SocketAddr,
     /// A file of users, with their passwords' hashes, homes and rights; `verbena ftp passwd` writes it.
     #[arg(long, value_name = "FILE")]
@@ -278,6 +278,10 @@ fn certificate(given: &str) -> std::result::Result<(PathBuf, PathBuf), String> {
         Some((certificate, key)) if !certificate.is_empty() && !key.is_empty() => Ok((certificate.into(), key.into())),
         _ => Err("not CERT,KEY, for example cert.pem,key.pem".into()),
     }
+}
+
+fn listen(given: &str) -> std::result::Result<SocketAddr, String> {
+    given.parse().map_err(|_| "not IP:PORT, for example 127.0.0.1:2121, or 0.0.0.0:2121 for every interface".into())
 }
 
 fn ports(given: &str) -> std::result::Result<RangeInclusive<u16>, String> {
