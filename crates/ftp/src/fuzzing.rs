@@ -42,7 +42,7 @@ pub fn ftp_commands(input: &[u8]) -> usize {
             match action {
                 Action::Send(bytes) => replies += check_replies(&bytes),
                 Action::Login { .. } => {
-                    let login = Login { rights: Rights::ALL, fxp: Vec::new(), atomic_stores: false };
+                    let login = Login { rights: Rights::ALL, ..Login::default() };
                     machine.outcome(Outcome::Login(Ok(login)), now);
                 }
                 Action::Listen => machine.outcome(Outcome::Listening(Some((host, 4000).into())), now),

@@ -5,7 +5,9 @@
 //! docs/FTP.md is for users; the rules are T14 to T16 of docs/TRANSFER.md.
 
 mod address;
+mod admin;
 mod ascii;
+mod bans;
 mod client;
 mod command;
 mod conduct;
@@ -18,11 +20,13 @@ mod endpoint;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzzing;
+mod limits;
 mod line;
 mod listed;
 mod listing;
 mod machine;
 mod moving;
+mod observed;
 mod options;
 mod outcome;
 mod plain;
@@ -31,10 +35,12 @@ mod remote;
 mod rights;
 mod serve;
 mod session;
+mod transfer;
 mod trees;
 mod trust;
 mod users;
 mod watched;
+mod who;
 mod work;
 mod xferlog;
 
@@ -53,8 +59,9 @@ pub use options::{DataTls, ServeError, ServeOptions, TlsOptions};
 pub use plain::{Change, PlainOptions, PlainSummary, copy_plain};
 pub use remote::{Moved, Remote, Report};
 pub use rights::{Login, Rights};
-pub use serve::Server;
+pub use serve::{Handle, Server};
 pub use trust::ClientTls;
 pub use users::{Users, UsersError, set_password};
 pub use verbena_transfer::{ChannelKind, Failure, Progress, Summary};
 pub use verbena_transfer::{FileError, Root, VirtualPath};
+pub use who::SessionFacts;

@@ -216,6 +216,8 @@ pub enum LoginError {
     Wrong,
     /// Both are right, and the user's directory cannot be entered.
     Home,
+    /// Both are right, and the user has as many connections as may be.
+    TooMany,
 }
 
 /// What came of an [`Action`].
@@ -406,6 +408,13 @@ impl Machine {
         self.is_draining = true;
         if self.waiting.is_none() && !self.is_closed {
             self.end(421, "The server is shutting down.");
+        }
+    }
+
+    /// The administrator ends the connection, and what runs on it.
+    pub fn kick(&mut self) {
+        if !self.is_closed {
+            self.end(421, "The administrator of this server has closed the connection.");
         }
     }
 

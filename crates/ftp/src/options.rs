@@ -44,6 +44,15 @@ pub struct ServeOptions {
     pub most_sessions: usize,
     /// Control connections of one address at a time.
     pub most_sessions_per_address: usize,
+    /// Failed logins after which an address is banned; 0 bans none.
+    pub ban_after: u32,
+    /// How long an address is banned, and within which time its failures count.
+    pub ban_lasts: Duration,
+    /// A unix socket for the administrator, who asks there by HTTP for metrics and sessions, and ends sessions. In a directory
+    /// it is `ftp-PORT.sock`.
+    pub control: Option<PathBuf>,
+    /// Where metrics are given by HTTP.
+    pub metrics: Option<SocketAddr>,
     /// Where a line is appended for each transfer, in the format of xferlog(5).
     pub transfer_log: Option<PathBuf>,
     /// The certificate for `AUTH TLS`; `None` has no TLS.
@@ -107,6 +116,10 @@ impl ServeOptions {
             drain_timeout: Duration::from_secs(30),
             most_sessions: 1000,
             most_sessions_per_address: 100,
+            ban_after: 10,
+            ban_lasts: Duration::from_secs(600),
+            control: None,
+            metrics: None,
             transfer_log: None,
             tls: None,
         }
@@ -151,6 +164,17 @@ pub enum ServeError {
         /// What is wrong, and what to do.
         problem: String,
     },
+    /// The administrator's socket cannot be had.
+    #[error("cannot listen on {}: {error}; choose another path", path.display())]
+    Control {
+        /// Where.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// Two metrics of one name.
+    #[error(transparent)]
+    Metrics(#[from] verbena_metrics::RegistryError),
     /// Neither anonymous nor users.
     #[error("nobody could log in: give a file of users, or allow anonymous logins")]
     Nobody,

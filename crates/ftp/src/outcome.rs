@@ -56,6 +56,9 @@ impl Machine {
             Err(LoginError::Home) => {
                 self.reply(530, "Your directory on this server cannot be entered: its administrator has to make it, or to allow it.");
             }
+            Err(LoginError::TooMany) => {
+                self.reply(530, "This user has too many connections; close one, or try again later.");
+            }
             Err(LoginError::Wrong) => {
                 self.wrong_passwords += 1;
                 if self.wrong_passwords >= MOST_WRONG_PASSWORDS {

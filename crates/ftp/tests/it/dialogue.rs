@@ -39,7 +39,7 @@ impl Script {
         let mut script = Script::new(settings());
         script.say("USER a");
         script.say("PASS b");
-        let login = Login { rights, fxp: vec!["198.51.100.5".parse().unwrap()], atomic_stores: false };
+        let login = Login { rights, fxp: vec!["198.51.100.5".parse().unwrap()], ..Login::default() };
         script.machine.outcome(Outcome::Login(Ok(login)), at(0));
         script.machine.actions();
         script
