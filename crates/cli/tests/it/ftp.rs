@@ -246,3 +246,42 @@ fn one_cause_is_said_once() {
         assert!(!said.status.success() && text.lines().count() <= 3 && text.contains("right"), "{more}: {text}");
     }
 }
+
+/// The administrator sees who is there and ends a session; SIGHUP reads the users again; the port has metrics.
+#[test]
+fn the_administrator_of_a_server() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("served")).unwrap();
+    with_user(directory.path(), "alice", "secret");
+    let more = ["--users", "users.toml", "--no-anonymous", "--control", "control.sock", "--metrics", "127.0.0.1:0"];
+    let mut command = verbena(&["ftp", "serve", "--json", "--listen", "127.0.0.1:0", "--root", "served"]);
+    command.args(more).current_dir(directory.path());
+    let (server, line) = started(&mut command, |line| line.contains(r#""serving""#));
+    let serving: Value = serde_json::from_str(&line).unwrap();
+    let run = |words: &[&str]| verbena(words).current_dir(directory.path()).output().unwrap();
+    let who = || -> Vec<Value> {
+        let output = run(&["ftp", "who", "--json", "--control", "control.sock"]);
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+    };
+    let mut client = std::net::TcpStream::connect(serving["address"].as_str().unwrap()).unwrap();
+    client.write_all(b"USER alice\r\nPASS secret\r\n").unwrap();
+    wait_for("a login", || who().iter().any(|one| one["user"] == "alice"));
+    let id = who()[0]["id"].to_string();
+    let shown = run(&["ftp", "who", "--control", "control.sock"]);
+    assert!(String::from_utf8_lossy(&shown.stdout).contains("alice"), "{shown:?}");
+    assert!(run(&["ftp", "kick", "--control", "control.sock", &id]).status.success());
+    let said = std::io::read_to_string(client).unwrap();
+    assert!(said.lines().last().unwrap().starts_with("421"), "{said}");
+    wait_for("the end of the session", || who().is_empty());
+    assert_eq!(run(&["ftp", "kick", "--control", "control.sock", &id]).status.code(), Some(1));
+    assert_eq!(run(&["ftp", "who", "--control", "none.sock"]).status.code(), Some(3));
+    let metrics = format!("http://{}/metrics", serving["metrics"].as_str().unwrap());
+    let metrics = Command::new("curl").args(["-sS", "--max-time", "60", &metrics]).output().unwrap();
+    assert!(String::from_utf8_lossy(&metrics.stdout).contains("verbena_ftp_kicked_total 1"), "{metrics:?}");
+    // A user who was not there at the start.
+    with_user(directory.path(), "bob", "new");
+    let bob = serving["url"].as_str().unwrap().replace("ftp://", "ftp://bob:new@");
+    assert!(!run(&["ftp", "ls", &bob]).status.success());
+    kill_process(Pid::from_child(&server.0), Signal::HUP).unwrap();
+    wait_for("bob", || run(&["ftp", "ls", &bob]).status.success());
+}
