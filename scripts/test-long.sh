@@ -41,6 +41,12 @@ memory() {
 statements() { run_alone -p verbena-statements -p verbena-relay -p verbena-memcache; }
 # Ten thousand seeds of the cooperative cache and of transfers, its longest traces, and a million operations on a mount.
 systems() { run_tests -p verbena-coop -p verbena-transfer -p verbena-ftp -p verbena-bank -p verbena-mount; }
+# FTP clients and servers that are not ours; the servers' packages exclude each other, so they are unpacked beside the build.
+ftp-peers() {
+    local servers
+    servers=$(scripts/ftp-servers.sh "$target/ftp-servers")
+    VERBENA_FTP_SERVERS=$servers run_tests -p verbena-ftp -p verbena-cli -E 'test(/^(clients|ftp_servers)::/)'
+}
 # Members of etcd that are paused, killed and held back.
 etcd() { run_alone -p verbena-etcd -p verbena-cli -E 'test(/^(faults|etcd)::/)'; }
 # Every row of `verbena bench`, with the one that keeps a core busy.
@@ -132,7 +138,7 @@ cluster-faults() {
     return "$failed"
 }
 
-parts=(fabric cluster content model lock-models locks lock-crashes memory statements systems etcd rows debian package rdma never-stale cluster-faults)
+parts=(fabric cluster content model lock-models locks lock-crashes memory statements systems ftp-peers etcd rows debian package rdma never-stale cluster-faults)
 if [ "$#" = 0 ]; then
     set -- "${parts[@]}"
 fi
