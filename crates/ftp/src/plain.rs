@@ -131,6 +131,17 @@ fn tree_there(options: &PlainOptions, remote: &mut Remote) -> Result<Found, Copy
     Ok(found)
 }
 
+/// Asks for the times that a listing does not tell, of files that have the size of their other side: others are copied
+/// whatever their time is.
+fn ask_times(options: &PlainOptions, remote: &mut Remote, there: &mut Tree, here: &Tree) -> Result<(), CopyError> {
+    for (path, entry) in there.iter_mut().filter(|(_, entry)| !entry.is_directory && entry.modified.is_none()) {
+        if here.get(path).is_some_and(|other| !other.is_directory && other.size == entry.size) {
+            entry.modified = remote.modified(&path_there(options, path))?;
+        }
+    }
+    Ok(())
+}
+
 fn tree_here(options: &PlainOptions, root: &Root) -> Result<Found, (Vec<u8>, FileError)> {
     let mut found = Found::default();
     let mut open = vec![Vec::new()];
@@ -294,11 +305,12 @@ pub fn copy_plain(options: &PlainOptions) -> Result<PlainSummary, CopyError> {
     let local = |error| CopyError::Local { path: options.local.clone(), error };
     let root = Arc::new(Root::open(&options.local).map_err(local)?);
     let mut remote = Remote::connect(&options.remote, options.timeout)?;
-    let there = tree_there(options, &mut remote)?;
+    let mut there = tree_there(options, &mut remote)?;
     let here = tree_here(options, &root).map_err(|(path, error)| CopyError::Local {
         path: options.local.join(String::from_utf8_lossy(&path).as_ref()),
         error,
     })?;
+    ask_times(options, &mut remote, &mut there.tree, &here.tree)?;
     let (source, target) = match options.direction {
         Direction::Get => (there, here),
         Direction::Put => (here, there),

@@ -337,14 +337,16 @@ impl Remote {
         let here = |error| CopyError::Read { name: name(), error };
         let before = file.metadata().map_err(here)?;
         let size = before.len();
-        let stands = self.size(path)?.unwrap_or(0);
+        // An empty file stands if the server says so. Where there is nothing, it has to be sent.
+        let found = self.size(path)?;
+        let stands = found.unwrap_or(0);
         let kept = match stands {
             0 => 0,
             more if more > size => 0,
             stands if self.is_beginning(path, file, stands, takes_likely)? => stands,
             _ => 0,
         };
-        if kept < size || stands != size {
+        if kept < size || found != Some(size) {
             self.send(file, path, kept, report, &name)?;
         }
         let after = file.metadata().map_err(here)?;

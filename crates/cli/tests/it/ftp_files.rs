@@ -112,6 +112,10 @@ fn files_of_a_foreign_server() {
     let Some((_server, port)) = foreign(place.directory.path(), "", "") else { return };
     let url = format!("ftp://alice:secret@127.0.0.1:{port}");
     place.all(&url, "download");
+    // An empty file arrives, although a server says of it what it says of none.
+    std::fs::write(place.path("empty"), "").unwrap();
+    place.said(&["ftp", "put", "empty", &format!("{url}/empty")]);
+    assert_eq!(std::fs::read(place.path("served/empty")).unwrap(), b"");
     // Another channel than tcp is not to be had there, and nothing goes by tcp instead.
     for more in [&["--channel", "quic"][..], &["--channel", "quic", "--plain"]] {
         let refused = place.command(&[&["cp", "a", &format!("{url}/in-clear")], more].concat()).output().unwrap();
