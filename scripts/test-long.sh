@@ -52,6 +52,12 @@ sites() {
         PROGRAMS="$target/$profile" scripts/demo-site.sh "$site" 120
     done
 }
+# FTP clients and servers that are not ours; the servers' packages exclude each other, so they are unpacked beside the build.
+ftp-peers() {
+    local servers
+    servers=$(scripts/ftp-servers.sh "$target/ftp-servers")
+    VERBENA_FTP_SERVERS=$servers run_tests -p verbena-ftp -p verbena-cli -E 'test(/^(clients|ftp_servers)::/)'
+}
 # Members of etcd that are paused, killed and held back.
 etcd() { run_alone -p verbena-etcd -p verbena-cli -E 'test(/^(faults|etcd)::/)'; }
 # Every row of `verbena bench`, with the one that keeps a core busy.
@@ -143,7 +149,7 @@ cluster-faults() {
     return "$failed"
 }
 
-parts=(fabric cluster content model lock-models locks lock-crashes memory statements systems sites etcd rows debian package rdma never-stale cluster-faults)
+parts=(fabric cluster content model lock-models locks lock-crashes memory statements systems ftp-peers sites etcd rows debian package rdma never-stale cluster-faults)
 if [ "$#" = 0 ]; then
     set -- "${parts[@]}"
 fi

@@ -1,6 +1,7 @@
-//! Copying trees to and from a server that speaks TPRT: the same call again goes on where the last one was.
+//! Copying trees and files to and from a server that speaks TPRT: the same call again goes on where the last one was.
 
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,9 @@ use verbena_transfer::{
 
 use crate::dialogue::{Argument, Dialogue};
 use crate::endpoint;
+use crate::listed::ListedKind;
+use crate::remedy::{of_io, of_reply};
+use crate::remote::{facts_by_mlst, name_of};
 use crate::trust::ClientTls;
 
 /// Where the server is, and as whom.
@@ -44,7 +48,7 @@ pub enum Direction {
 pub struct CopyOptions {
     /// The server's side.
     pub remote: Location,
-    /// This side: a directory that exists. The tree is copied into it, or out of it.
+    /// This side. A directory that exists: the tree is copied into it, or out of it. For one file: it, or where it goes.
     pub local: PathBuf,
     /// Which way.
     pub direction: Direction,
@@ -62,7 +66,7 @@ pub struct CopyOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
     /// The server cannot be reached, or has gone.
-    #[error("{place}: {error}")]
+    #[error("{place}: {error}{}", of_io(error))]
     Io {
         /// Host and port.
         place: String,
@@ -70,9 +74,9 @@ pub enum CopyError {
         error: std::io::Error,
     },
     /// A command was refused.
-    #[error("{command}: the server says: {reply}")]
+    #[error("{command}: the server says: {}{}", reply.trim_end_matches('.'), of_reply(command, *code))]
     Refused {
-        /// Without passwords.
+        /// With its argument, but for a password.
         command: String,
         /// The reply's code.
         code: u16,
@@ -107,25 +111,111 @@ pub enum CopyError {
         /// Why.
         error: FileError,
     },
+    /// A file whose name here is not known.
+    #[error("{0} ends with no name of a file: say what it is to be called here")]
+    NoName(String),
     /// The session ended.
     #[error(transparent)]
     Session(#[from] SessionError),
 }
 
-/// Copies a tree. `report` is called as files come to their end; `false` breaks the copy off.
+impl CopyError {
+    /// The error without the file's path, for a list that names the file.
+    pub(crate) fn of_a_file(&self) -> String {
+        match self {
+            CopyError::Refused { command, code, reply } => {
+                let command = command.split(' ').next().unwrap_or_default().to_owned();
+                CopyError::Refused { command, code: *code, reply: reply.clone() }.to_string()
+            }
+            CopyError::Local { error, .. } => error.to_string(),
+            CopyError::Read { error, .. } => error.to_string(),
+            other => other.to_string(),
+        }
+    }
+
+    /// Whether the server does not have TPRT, or has no channel of those that were asked for.
+    pub fn is_without_sessions(&self) -> bool {
+        matches!(self, CopyError::Refused { command, code: 500 | 502 | 504, .. } if command.starts_with("TPRT"))
+    }
+}
+
+/// What a session carries: from or to where here, and there.
+struct Sides {
+    root: Arc<Root>,
+    base: VirtualPath,
+    there: Vec<u8>,
+}
+
+impl Sides {
+    fn find(options: &CopyOptions, control: &mut Dialogue) -> Result<Sides, CopyError> {
+        let there = options.remote.path.clone();
+        let is_upload = options.direction == Direction::Put;
+        let is_file_here = is_upload && options.local.is_file();
+        let facts = match is_file_here || (!is_upload && !there.ends_with(b"/")) {
+            true => facts_by_mlst(control, &there),
+            false => Ok(None),
+        };
+        let facts = match facts {
+            // Where it goes there may be nothing yet.
+            Err(CopyError::Refused { .. }) if is_upload => None,
+            other => other?,
+        };
+        let kind = facts.map(|listed| listed.kind);
+        if !is_upload && kind == Some(ListedKind::File) {
+            let (root, base) = target(&options.local, &there)?;
+            return Ok(Sides { root: Arc::new(root), base, there });
+        }
+        let local = |error| CopyError::Local { path: options.local.clone(), error };
+        if !is_file_here {
+            let root = Arc::new(Root::open(&options.local).map_err(local)?);
+            return Ok(Sides { root, base: VirtualPath::root(), there });
+        }
+        // What is a link here is sent as the file that it leads to, under the link's name.
+        let file = std::fs::canonicalize(&options.local).map_err(|error| local(error.into()))?;
+        let parent = file.parent().unwrap_or(Path::new("/"));
+        let root = Arc::new(Root::open(parent).map_err(local)?);
+        let base = file.file_name().and_then(|name| VirtualPath::root().descend(name.as_bytes()));
+        let base = base.ok_or_else(|| local(FileError::BadName))?;
+        let is_into = there.ends_with(b"/") || kind == Some(ListedKind::Directory);
+        let there = match options.local.file_name() {
+            Some(name) if is_into => [there.strip_suffix(b"/").unwrap_or(&there), b"/", name.as_bytes()].concat(),
+            _ => there,
+        };
+        Ok(Sides { root, base, there })
+    }
+}
+
+/// Where a file of a server goes on this side: below which directory, and by which name. A directory takes the name there.
+///
+/// # Errors
+/// There is no name, or what stands there is a device or the like, which a file does not replace.
+pub fn target(to: &Path, there: &[u8]) -> Result<(Root, VirtualPath), CopyError> {
+    let local = |path: &Path, error| CopyError::Local { path: path.to_owned(), error };
+    if to.exists() && !to.is_dir() && !to.is_file() {
+        return Err(local(to, FileError::NotRegular));
+    }
+    let (directory, name) = match (to.is_dir(), to.file_name()) {
+        (false, Some(name)) => (to.parent().filter(|parent| !parent.as_os_str().is_empty()), name.as_bytes()),
+        _ => (Some(to), name_of(there)),
+    };
+    let directory = directory.unwrap_or(Path::new("."));
+    let name = Some(name).filter(|name| !name.is_empty()).and_then(|name| VirtualPath::root().descend(name));
+    let name = name.ok_or_else(|| CopyError::NoName(String::from_utf8_lossy(there).into_owned()))?;
+    Ok((Root::open(directory).map_err(|error| local(directory, error))?, name))
+}
+
+/// Copies a tree, or one file. `report` is called as files come to their end; `false` breaks the copy off.
 ///
 /// # Errors
 /// The server does not speak TPRT (500 or 502 to the command), refuses, or has gone; or the directory here cannot be opened.
 /// Files that could not be copied are no error: [`Summary::failures`] names them.
 pub fn copy(options: &CopyOptions, report: &mut dyn FnMut(&Progress) -> bool) -> Result<Summary, CopyError> {
     let remote = &options.remote;
-    let path = Argument::new(&remote.path)?;
     let local = |error| CopyError::Local { path: options.local.clone(), error };
-    let root = Arc::new(Root::open(&options.local).map_err(local)?);
-    let walk = match options.direction {
-        Direction::Put => Some(Walk::new(root.clone(), VirtualPath::root()).map_err(local)?),
-        Direction::Get => None,
-    };
+    if options.direction == Direction::Put {
+        // Nothing is asked of a server if there is nothing to send.
+        std::fs::metadata(&options.local).map_err(|error| local(error.into()))?;
+    }
     let mut control = Dialogue::open(remote, options.timeout)?;
     let (first, streams) = match options.streams {
         None => (1, MOST_STREAMS),
@@ -138,7 +228,12 @@ pub fn copy(options: &CopyOptions, report: &mut dyn FnMut(&Progress) -> bool) ->
     let endpoint = endpoint::read(&answer, control.peer()?.ip());
     let endpoint = endpoint.filter(|endpoint| options.channels.contains(&endpoint.channel));
     let endpoint = endpoint.ok_or_else(|| reply.refused("TPRT"))?;
-    control.command(if walk.is_some() { "STOR" } else { "RETR" }, &path, 1)?;
+    let Sides { root, base, there } = Sides::find(options, &mut control)?;
+    let walk = match options.direction {
+        Direction::Put => Some(Walk::new(root.clone(), base.clone()).map_err(local)?),
+        Direction::Get => None,
+    };
+    control.command(if walk.is_some() { "STOR" } else { "RETR" }, &Argument::new(&there)?, 1)?;
     let timeout = options.timeout;
     let make = move |number| endpoint.make(number, streams, timeout);
     let made: std::io::Result<Vec<_>> = (0..first).map(|number| Ok((number, make(number)?))).collect();
@@ -149,14 +244,14 @@ pub fn copy(options: &CopyOptions, report: &mut dyn FnMut(&Progress) -> bool) ->
     }
     let settings = SessionSettings::new(1, streams);
     let summary = match walk {
-        Some(walk) => send(links, Sources::new(root, VirtualPath::root()), walk, settings, report)?,
+        Some(walk) => send(links, Sources::new(root, base), walk, settings, report)?,
         None => {
-            let store = Store::new(root, VirtualPath::root(), CHUNK_BYTES, options.is_durable);
+            let store = Store::new(root, base, CHUNK_BYTES, options.is_durable);
             receive(links, store, settings, report)?
         }
     };
     // Files that failed are named in the summary; the server's last word is about them.
-    match control.ended("the end") {
+    match control.ended() {
         Err(CopyError::Refused { .. }) if !summary.failures.is_empty() => {}
         other => drop(other?),
     }

@@ -231,6 +231,10 @@ impl Machine {
             b'C' if self.settings.tls == Tls::Required => self.reply(534, "Data is encrypted here: PROT P."),
             _ => {
                 self.is_private = level == b'P';
+                if self.is_private && self.data == Some(DataPlace::Session) {
+                    // Its channel was chosen while data could be in clear (rule T2).
+                    self.close_listener();
+                }
                 self.reply(200, if self.is_private { "Data is encrypted." } else { "Data is in clear." });
             }
         }
@@ -415,10 +419,6 @@ impl Machine {
             return self.reply(522, "Data is encrypted here: send PBSZ 0 and PROT P.");
         }
         let is_tree = matches!(what, What::SendTree { .. } | What::ReceiveTree { .. });
-        if is_tree && self.is_private && !self.is_one_machine() {
-            self.close_listener();
-            return self.reply(522, "The channel tcp is in clear, and PROT P was asked for.");
-        }
         let Some(data) = self.data.take().filter(|data| (*data == DataPlace::Session) == is_tree) else {
             return self.reply(425, "Say PASV, EPSV, PORT or EPRT first.");
         };

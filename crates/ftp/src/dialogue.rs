@@ -50,6 +50,8 @@ pub(crate) struct Dialogue {
     timeout: Duration,
     trust: Option<Trust>,
     knows_epsv: bool,
+    /// The last command and its argument, as errors name it. Never a password.
+    asked: String,
 }
 
 impl Dialogue {
@@ -59,7 +61,8 @@ impl Dialogue {
         let trust = remote.tls.as_ref().map(|tls| Trust::load(tls, &remote.host)).transpose();
         let trust = trust.map_err(CopyError::Trust)?;
         let place = format!("{}:{}", remote.host, remote.port);
-        let mut dialogue = Dialogue { stream: None, place, timeout, trust, knows_epsv: true };
+        let mut dialogue =
+            Dialogue { stream: None, place, timeout, trust, knows_epsv: true, asked: "connecting".into() };
         let stream = dialogue.reach(remote)?;
         let is_implicit = remote.tls.as_ref().is_some_and(|tls| tls.is_implicit);
         dialogue.stream = Some(BufReader::new(match &dialogue.trust {
@@ -75,7 +78,7 @@ impl Dialogue {
                 break reply;
             }
         };
-        expect(greeting, "connecting", 2)?;
+        dialogue.expect(greeting, 2)?;
         if dialogue.trust.is_some() {
             if !is_implicit {
                 dialogue.command("AUTH", &Argument(b"TLS"), 2)?;
@@ -86,7 +89,7 @@ impl Dialogue {
         }
         let reply = dialogue.ask("USER", &user)?;
         if reply.code / 100 != 2 {
-            expect(reply, "USER", 3)?;
+            dialogue.expect(reply, 3)?;
             dialogue.command("PASS", &password, 2)?;
         }
         Ok(dialogue)
@@ -150,6 +153,14 @@ impl Dialogue {
             line.extend_from_slice(argument.0);
         }
         line.extend_from_slice(b"\r\n");
+        self.asked = match verb {
+            "PASS" => verb.to_owned(),
+            _ => String::from_utf8_lossy(&line)
+                .trim_end()
+                .chars()
+                .map(|at| if at.is_control() { '?' } else { at })
+                .collect(),
+        };
         let sent = self.stream().and_then(|stream| {
             stream.get_mut().write_all(&line)?;
             stream.get_mut().flush()
@@ -166,7 +177,11 @@ impl Dialogue {
     /// Sends a command and reads its reply, whose code must begin with `class`.
     pub(crate) fn command(&mut self, verb: &str, argument: &Argument<'_>, class: u16) -> Result<Reply, CopyError> {
         let reply = self.ask(verb, argument)?;
-        expect(reply, verb, class)
+        self.expect(reply, class)
+    }
+
+    fn expect(&self, reply: Reply, class: u16) -> Result<Reply, CopyError> {
+        if reply.code / 100 == class { Ok(reply) } else { Err(reply.refused(&self.asked)) }
     }
 
     /// The next reply.
@@ -180,7 +195,8 @@ impl Dialogue {
     pub(crate) fn data(&mut self, verb: &str, argument: &Argument<'_>) -> Result<Wire, CopyError> {
         let port = self.passive()?;
         let address = SocketAddr::new(self.peer()?.ip(), port);
-        let stream = self.connect(address).map_err(|error| self.io(error))?;
+        let unreached = |error| CopyError::Io { place: format!("the data connection to {address}"), error };
+        let stream = self.connect(address).map_err(unreached)?;
         self.command(verb, argument, 1)?;
         match &self.trust {
             None => Ok(Wire::Clear(stream)),
@@ -207,14 +223,10 @@ impl Dialogue {
     }
 
     /// The last reply of a transfer.
-    pub(crate) fn ended(&mut self, verb: &str) -> Result<Reply, CopyError> {
+    pub(crate) fn ended(&mut self) -> Result<Reply, CopyError> {
         let reply = self.reply()?;
-        expect(reply, verb, 2)
+        self.expect(reply, 2)
     }
-}
-
-fn expect(reply: Reply, command: &str, class: u16) -> Result<Reply, CopyError> {
-    if reply.code / 100 == class { Ok(reply) } else { Err(reply.refused(command)) }
 }
 
 /// One reply (RFC 959, section 4.2): a line `NNN text`, or `NNN-text` and lines up to one that begins with the same `NNN `.

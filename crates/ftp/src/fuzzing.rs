@@ -42,8 +42,8 @@ pub fn ftp_commands(input: &[u8]) -> usize {
             match action {
                 Action::Send(bytes) => replies += check_replies(&bytes),
                 Action::Login { .. } => {
-                    let login = Login { rights: Rights::ALL, fxp: Vec::new(), atomic_stores: false };
-                    machine.outcome(Outcome::Login(Some(login)), now);
+                    let login = Login { rights: Rights::ALL, ..Login::default() };
+                    machine.outcome(Outcome::Login(Ok(login)), now);
                 }
                 Action::Listen => machine.outcome(Outcome::Listening(Some((host, 4000).into())), now),
                 Action::ListenSession { .. } => machine.outcome(Outcome::Session(None), now),

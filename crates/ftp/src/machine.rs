@@ -209,11 +209,22 @@ pub enum Place {
     Unique,
 }
 
+/// Why a login came to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LoginError {
+    /// Wrong name or password.
+    Wrong,
+    /// Both are right, and the user's directory cannot be entered.
+    Home,
+    /// Both are right, and the user has as many connections as may be.
+    TooMany,
+}
+
 /// What came of an [`Action`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// `None`: wrong name or password.
-    Login(Option<Login>),
+    /// What came of a login.
+    Login(Result<Login, LoginError>),
     /// Of `File`.
     File(Result<FileAnswer, FileError>),
     /// The port, and for IPv4 the address that clients are told. `None`: no port is free.
@@ -397,6 +408,13 @@ impl Machine {
         self.is_draining = true;
         if self.waiting.is_none() && !self.is_closed {
             self.end(421, "The server is shutting down.");
+        }
+    }
+
+    /// The administrator ends the connection, and what runs on it.
+    pub fn kick(&mut self) {
+        if !self.is_closed {
+            self.end(421, "The administrator of this server has closed the connection.");
         }
     }
 

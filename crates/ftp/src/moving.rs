@@ -10,6 +10,7 @@ use crate::command::Representation;
 use verbena_transfer::FileError;
 
 use crate::error::TransferError;
+use crate::limits::{self, Limits};
 use crate::listing::Form;
 use crate::machine::{Outcome, Place, What};
 use crate::rights::Rights;
@@ -113,6 +114,38 @@ impl Opened {
     }
 }
 
+/// A file of a user with a quota, before an upload.
+pub(crate) struct Before {
+    path: VirtualPath,
+    bytes: u64,
+    /// Bytes that are dropped at once, and give room.
+    dropped: u64,
+}
+
+impl Before {
+    pub(crate) fn look(root: &Root, what: &What) -> Option<Before> {
+        let What::Store { path, place, .. } = what else { return None };
+        let bytes = if *place == Place::Unique { 0 } else { limits::size(root, path) };
+        let dropped = if let Place::Byte(first) = place { bytes.saturating_sub(*first) } else { 0 };
+        Some(Before { path: path.clone(), bytes, dropped })
+    }
+
+    /// The file is open.
+    pub(crate) fn opened(&mut self, limits: &Limits, opened: &Opened) {
+        if let Opened::Target { name: Some(name), .. } = opened
+            && let Some(path) = self.path.descend(name)
+        {
+            self.path = path;
+        }
+        limits.changed(self.dropped, 0);
+    }
+
+    /// The upload has ended, one way or the other.
+    pub(crate) fn ended(&self, root: &Root, limits: &Limits, taken: u64) {
+        limits.changed(self.bytes - self.dropped + taken, limits::size(root, &self.path));
+    }
+}
+
 /// A data connection, in clear or not.
 pub(crate) trait Connection: Read + Write + Send {
     /// Says that nothing more will be sent.
@@ -132,6 +165,32 @@ pub(crate) struct Context<'a> {
     pub moved: &'a AtomicU64,
     /// Whether the client is still there: asked before a whole file is put in its place.
     pub is_client_there: &'a dyn Fn() -> bool,
+    /// What the user may use.
+    pub limits: Option<&'a Limits>,
+    /// Bytes that were taken of the quota.
+    pub taken: &'a AtomicU64,
+}
+
+impl Context<'_> {
+    fn block(&self) -> Vec<u8> {
+        vec![0; self.limits.map_or(BLOCK, |limits| limits.block(BLOCK))]
+    }
+
+    fn passed(&self, bytes: usize) {
+        self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
+        if let Some(limits) = self.limits {
+            limits.passed(bytes as u64);
+        }
+    }
+
+    /// Writes what there is room for.
+    fn write(&self, file: &mut File, bytes: &[u8]) -> Result<(), TransferError> {
+        if let Some(limits) = self.limits {
+            limits::take(limits, bytes.len() as u64)?;
+            self.taken.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        }
+        file.write_all(bytes).map_err(from_file)
+    }
 }
 
 /// Moves everything. `Ok` says that all of it arrived, or was given to the kernel to send.
@@ -165,10 +224,10 @@ fn retrieve(
     connection: &mut dyn Connection,
     context: &Context<'_>,
 ) -> Result<(), TransferError> {
-    let mut block = vec![0; BLOCK];
+    let mut block = context.block();
     let mut lines = Vec::new();
     while rest > 0 {
-        let most = usize::try_from(rest).map_or(BLOCK, |rest| rest.min(BLOCK));
+        let most = usize::try_from(rest).map_or(block.len(), |rest| rest.min(block.len()));
         let read = match file.read(&mut block[..most]) {
             Ok(0) => break,
             Ok(read) => read,
@@ -191,7 +250,7 @@ fn retrieve(
 
 fn send(bytes: &[u8], connection: &mut dyn Connection, context: &Context<'_>) -> Result<(), TransferError> {
     connection.write_all(bytes).map_err(broken)?;
-    context.moved.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+    context.passed(bytes.len());
     Ok(())
 }
 
@@ -201,7 +260,7 @@ fn store(
     connection: &mut dyn Connection,
     context: &Context<'_>,
 ) -> Result<(), TransferError> {
-    let mut block = vec![0; BLOCK];
+    let mut block = context.block();
     let (mut decoder, mut text) = (FromWire::default(), Vec::new());
     let mut received = 0u64;
     let file = match &mut target {
@@ -215,16 +274,16 @@ fn store(
             Err(error) => return Err(broken(error)),
         };
         received += read as u64;
-        context.moved.fetch_add(read as u64, Ordering::Relaxed);
+        context.passed(read);
         match context.representation {
-            Representation::Image => file.write_all(&block[..read]).map_err(from_file)?,
+            Representation::Image => context.write(file, &block[..read])?,
             Representation::Ascii => {
                 text.clear();
                 decoder.take(&block[..read], &mut text);
                 if read == 0 {
                     decoder.end(&mut text);
                 }
-                file.write_all(&text).map_err(from_file)?;
+                context.write(file, &text)?;
             }
         }
         if read == 0 {

@@ -44,6 +44,15 @@ pub struct ServeOptions {
     pub most_sessions: usize,
     /// Control connections of one address at a time.
     pub most_sessions_per_address: usize,
+    /// Failed logins after which an address is banned; 0 bans none.
+    pub ban_after: u32,
+    /// How long an address is banned, and within which time its failures count.
+    pub ban_lasts: Duration,
+    /// A unix socket for the administrator, who asks there by HTTP for metrics and sessions, and ends sessions. In a directory
+    /// it is `ftp-PORT.sock`.
+    pub control: Option<PathBuf>,
+    /// Where metrics are given by HTTP.
+    pub metrics: Option<SocketAddr>,
     /// Where a line is appended for each transfer, in the format of xferlog(5).
     pub transfer_log: Option<PathBuf>,
     /// The certificate for `AUTH TLS`; `None` has no TLS.
@@ -107,6 +116,10 @@ impl ServeOptions {
             drain_timeout: Duration::from_secs(30),
             most_sessions: 1000,
             most_sessions_per_address: 100,
+            ban_after: 10,
+            ban_lasts: Duration::from_secs(600),
+            control: None,
+            metrics: None,
             transfer_log: None,
             tls: None,
         }
@@ -117,7 +130,7 @@ impl ServeOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The served directory cannot be opened.
-    #[error("{}: {reason} Give a directory that this user can read", path.display())]
+    #[error("{}: {reason} Give a directory that the user of this process can read and enter", path.display())]
     Root {
         /// The directory.
         path: PathBuf,
@@ -125,7 +138,7 @@ pub enum ServeError {
         reason: verbena_transfer::FileError,
     },
     /// The port cannot be had.
-    #[error("cannot listen on {address}: {error}; ports below 1024 need root or CAP_NET_BIND_SERVICE")]
+    #[error("cannot listen on {address}: {error}; {}", listening(error))]
     Listen {
         /// Where.
         address: SocketAddr,
@@ -151,7 +164,29 @@ pub enum ServeError {
         /// What is wrong, and what to do.
         problem: String,
     },
+    /// The administrator's socket cannot be had.
+    #[error("cannot listen on {}: {error}; choose another path", path.display())]
+    Control {
+        /// Where.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// Two metrics of one name.
+    #[error(transparent)]
+    Metrics(#[from] verbena_metrics::RegistryError),
     /// Neither anonymous nor users.
     #[error("nobody could log in: give a file of users, or allow anonymous logins")]
     Nobody,
+}
+
+/// What to do about an address where nothing can listen.
+fn listening(error: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::AddrInUse => "another process listens there: end it, or choose another port (0 takes a free one)",
+        ErrorKind::AddrNotAvailable => "no interface of this machine has that address",
+        ErrorKind::PermissionDenied => "ports below 1024 need root or CAP_NET_BIND_SERVICE",
+        _ => "choose another address",
+    }
 }

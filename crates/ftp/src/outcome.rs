@@ -9,7 +9,7 @@ use verbena_transfer::FileError;
 use crate::endpoint::written;
 use crate::error::{TransferError, file_code};
 use crate::listing::write_facts;
-use crate::machine::{DataPlace, FileAnswer, MOST_WRONG_PASSWORDS, Machine, Outcome, Question, Waiting};
+use crate::machine::{DataPlace, FileAnswer, LoginError, MOST_WRONG_PASSWORDS, Machine, Outcome, Question, Waiting};
 use crate::rights::{Login, Rights};
 use verbena_transfer::{Facts, Kind};
 
@@ -47,13 +47,19 @@ impl Machine {
         }
     }
 
-    fn on_login(&mut self, login: Option<Login>) {
+    fn on_login(&mut self, login: Result<Login, LoginError>) {
         match login {
-            Some(login) => {
+            Ok(login) => {
                 self.login = Some(login);
                 self.reply(230, "Logged in.");
             }
-            None => {
+            Err(LoginError::Home) => {
+                self.reply(530, "Your directory on this server cannot be entered: its administrator has to make it, or to allow it.");
+            }
+            Err(LoginError::TooMany) => {
+                self.reply(530, "This user has too many connections; close one, or try again later.");
+            }
+            Err(LoginError::Wrong) => {
                 self.wrong_passwords += 1;
                 if self.wrong_passwords >= MOST_WRONG_PASSWORDS {
                     self.end(421, "Too many wrong passwords; closing.");

@@ -2,7 +2,8 @@
 //! what differs.
 //!
 //! A file stands if size and time of modification are equal on both sides; copies set the time. Links and devices are
-//! neither copied nor deleted, and nothing is deleted if a part of the source could not be listed.
+//! not copied. A link is deleted with its directory, and not otherwise. A directory stays if it holds a device, or what was
+//! left out. Nothing is deleted if a part of the source could not be listed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -81,8 +82,10 @@ type Tree = BTreeMap<Vec<u8>, Entry>;
 #[derive(Default)]
 struct Found {
     tree: Tree,
-    /// Links and devices: not copied, and not missing either.
-    others: BTreeSet<Vec<u8>>,
+    /// Links: not copied, and not missing either.
+    links: BTreeSet<Vec<u8>>,
+    /// Devices, what was left out, and parts: their directories stay.
+    held: BTreeSet<Vec<u8>>,
     failures: Vec<(Vec<u8>, String)>,
 }
 
@@ -104,16 +107,18 @@ fn tree_there(options: &PlainOptions, remote: &mut Remote) -> Result<Found, Copy
             Err(CopyError::Refused { .. }) if directory.is_empty() && options.direction == Direction::Put => Vec::new(),
             other => other?,
         };
-        for one in listed.into_iter().filter(|one| !is_left_out(options, &one.name)) {
+        for one in listed {
             let path = joined(&directory, &one.name);
             let is_one = !one.name.contains(&b'/') && VirtualPath::root().descend(&one.name).is_some();
             let is_directory = one.kind == ListedKind::Directory;
             match one.kind {
                 _ if !is_one => found.failures.push((path, "the server's name for it is no name of a file".into())),
+                _ if is_left_out(options, &one.name) => drop(found.held.insert(path)),
                 ListedKind::Directory if depth >= DEEPEST => {
                     found.failures.push((path, "the tree is too deep".into()));
                 }
-                ListedKind::Link | ListedKind::Other => drop(found.others.insert(path)),
+                ListedKind::Link => drop(found.links.insert(path)),
+                ListedKind::Other => drop(found.held.insert(path)),
                 ListedKind::File | ListedKind::Directory => {
                     if is_directory {
                         open.push((path.clone(), depth + 1));
@@ -126,6 +131,17 @@ fn tree_there(options: &PlainOptions, remote: &mut Remote) -> Result<Found, Copy
     Ok(found)
 }
 
+/// Asks for the times that a listing does not tell, of files that have the size of their other side: others are copied
+/// whatever their time is.
+fn ask_times(options: &PlainOptions, remote: &mut Remote, there: &mut Tree, here: &Tree) -> Result<(), CopyError> {
+    for (path, entry) in there.iter_mut().filter(|(_, entry)| !entry.is_directory && entry.modified.is_none()) {
+        if here.get(path).is_some_and(|other| !other.is_directory && other.size == entry.size) {
+            entry.modified = remote.modified(&path_there(options, path))?;
+        }
+    }
+    Ok(())
+}
+
 fn tree_here(options: &PlainOptions, root: &Root) -> Result<Found, (Vec<u8>, FileError)> {
     let mut found = Found::default();
     let mut open = vec![Vec::new()];
@@ -134,14 +150,18 @@ fn tree_here(options: &PlainOptions, root: &Root) -> Result<Found, (Vec<u8>, Fil
         let path = VirtualPath::root().descend(&directory).ok_or_else(|| at(FileError::BadName))?;
         for entry in root.entries(&path).map_err(at)? {
             let (name, facts) = entry.map_err(at)?;
-            let is_part = name.starts_with(PART.as_bytes());
-            if is_part || is_left_out(options, &name) {
-                continue;
-            }
+            let is_kept = name.starts_with(PART.as_bytes()) || is_left_out(options, &name);
             let (path, is_directory) = (joined(&directory, &name), facts.kind == Kind::Directory);
-            if !matches!(facts.kind, Kind::File | Kind::Directory) {
-                found.others.insert(path);
-                continue;
+            match facts.kind {
+                Kind::File | Kind::Directory if !is_kept => {}
+                Kind::Link(_) if !is_kept => {
+                    found.links.insert(path);
+                    continue;
+                }
+                _ => {
+                    found.held.insert(path);
+                    continue;
+                }
             }
             if is_directory {
                 open.push(path.clone());
@@ -162,22 +182,45 @@ fn path_there(options: &PlainOptions, relative: &[u8]) -> Vec<u8> {
     }
 }
 
-/// What has to change so that the target has what the source has.
-fn changes(options: &PlainOptions, from: &Found, target: &Tree) -> Vec<Change> {
-    let (mut changes, source) = (Vec::new(), &from.tree);
-    let deletes = options.deletes && from.failures.is_empty();
-    for (path, entry) in target.iter().rev() {
-        // A file in the place of a directory, or the other way round, is in the way.
-        let is_other = source.get(path).is_some_and(|wanted| wanted.is_directory != entry.is_directory);
-        if deletes && (is_other || !source.contains_key(path)) && !from.others.contains(path) {
-            changes.push(match entry.is_directory {
-                true => Change::RemoveDirectory(path.clone()),
-                false => Change::Remove(path.clone()),
-            });
-        }
+/// The directories above a path, the nearest first.
+fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    fn parent(path: &[u8]) -> Option<&[u8]> {
+        Some(&path[..path.iter().rposition(|byte| *byte == b'/')?])
     }
-    for (path, entry) in source {
-        let stands = target.get(path).filter(|stands| stands.is_directory == entry.is_directory);
+    std::iter::successors(parent(path), |path| parent(path))
+}
+
+/// What has to go so that the target has nothing that the source does not have: what is in a directory before it.
+fn removals(from: &Found, target: &Found) -> Vec<Change> {
+    let source = &from.tree;
+    let staying: BTreeSet<&[u8]> = target.held.iter().flat_map(|path| above(path)).collect();
+    // Where the source has a link, what stands in its place is nobody's to delete.
+    let is_other = |path: &[u8]| from.links.contains(path) || from.held.contains(path);
+    let goes = |(path, entry): &(&Vec<u8>, &Entry)| {
+        // A file in the place of a directory, or the other way round, is in the way.
+        source.get(*path).is_none_or(|wanted| wanted.is_directory != entry.is_directory)
+            && !staying.contains(path.as_slice())
+            && !is_other(path)
+            && !above(path).any(is_other)
+    };
+    let going: BTreeMap<&[u8], bool> =
+        target.tree.iter().filter(goes).map(|(path, entry)| (path.as_slice(), entry.is_directory)).collect();
+    let goes_too = |path: &&Vec<u8>| above(path).next().is_some_and(|parent| going.contains_key(parent));
+    let links = target.links.iter().filter(goes_too).map(|path| (path.as_slice(), false));
+    let all: BTreeMap<&[u8], bool> = going.iter().map(|(path, kind)| (*path, *kind)).chain(links).collect();
+    let change = |(path, is_directory): (&&[u8], &bool)| match is_directory {
+        true => Change::RemoveDirectory(path.to_vec()),
+        false => Change::Remove(path.to_vec()),
+    };
+    all.iter().rev().map(change).collect()
+}
+
+/// What has to change so that the target has what the source has.
+fn changes(options: &PlainOptions, from: &Found, target: &Found) -> Vec<Change> {
+    let deletes = options.deletes && from.failures.is_empty() && target.failures.is_empty();
+    let mut changes = if deletes { removals(from, target) } else { Vec::new() };
+    for (path, entry) in &from.tree {
+        let stands = target.tree.get(path).filter(|stands| stands.is_directory == entry.is_directory);
         let is_right = match stands {
             None => false,
             Some(_) if entry.is_directory => true,
@@ -228,7 +271,7 @@ impl Shared<'_> {
             let mut came = self.came();
             match copied {
                 Ok(bytes) => (came.entries, came.bytes) = (came.entries + 1, came.bytes + bytes),
-                Err(error) => came.failures.push((path, error.to_string())),
+                Err(error) => came.failures.push((path, error.of_a_file())),
             }
         }
         if let Some(remote) = remote {
@@ -262,16 +305,17 @@ pub fn copy_plain(options: &PlainOptions) -> Result<PlainSummary, CopyError> {
     let local = |error| CopyError::Local { path: options.local.clone(), error };
     let root = Arc::new(Root::open(&options.local).map_err(local)?);
     let mut remote = Remote::connect(&options.remote, options.timeout)?;
-    let there = tree_there(options, &mut remote)?;
+    let mut there = tree_there(options, &mut remote)?;
     let here = tree_here(options, &root).map_err(|(path, error)| CopyError::Local {
         path: options.local.join(String::from_utf8_lossy(&path).as_ref()),
         error,
     })?;
+    ask_times(options, &mut remote, &mut there.tree, &here.tree)?;
     let (source, target) = match options.direction {
         Direction::Get => (there, here),
         Direction::Put => (here, there),
     };
-    let changes = changes(options, &source, &target.tree);
+    let changes = changes(options, &source, &target);
     let missing = changes.iter().filter(|change| matches!(change, Change::Make(_) | Change::Copy(_))).count();
     let entries = (source.tree.len() - missing) as u64;
     let mut failures = source.failures;
@@ -285,8 +329,14 @@ pub fn copy_plain(options: &PlainOptions) -> Result<PlainSummary, CopyError> {
         // It may be there.
         let _ = remote.make_directory(&path_there(options, b""));
     }
-    let mut work = Vec::new();
+    let (mut work, mut unmade) = (Vec::new(), BTreeMap::<Vec<u8>, String>::new());
     for change in summary.changes.clone() {
+        if let Change::Make(path) | Change::Copy(path) = &change
+            && let Some(why) = above(path).find_map(|directory| unmade.get(directory))
+        {
+            summary.failures.push((path.clone(), why.clone()));
+            continue;
+        }
         let changed = match (&change, options.direction) {
             (Change::Copy(path), _) => {
                 work.push(path.clone());
@@ -300,11 +350,12 @@ pub fn copy_plain(options: &PlainOptions) -> Result<PlainSummary, CopyError> {
         match (changed, change) {
             (Ok(()), Change::Make(_)) => summary.entries += 1,
             (Ok(()), _) => {}
-            (
-                Err(error),
-                Change::Make(path) | Change::Remove(path) | Change::RemoveDirectory(path) | Change::Copy(path),
-            ) => {
-                summary.failures.push((path, error.to_string()));
+            (Err(error), Change::Make(path)) => {
+                unmade.insert(path.clone(), error.of_a_file());
+                summary.failures.push((path, error.of_a_file()));
+            }
+            (Err(error), Change::Remove(path) | Change::RemoveDirectory(path) | Change::Copy(path)) => {
+                summary.failures.push((path, error.of_a_file()));
             }
         }
     }

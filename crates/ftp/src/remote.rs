@@ -118,7 +118,7 @@ impl Remote {
         };
         let read = read_lines(wire, &parse);
         let entries = read.map_err(|error| self.dialogue.io(error));
-        let ended = self.dialogue.ended(verb);
+        let ended = self.dialogue.ended();
         let entries = entries?;
         ended?;
         Ok(entries)
@@ -127,15 +127,12 @@ impl Remote {
     /// What is known of one file or directory.
     pub fn facts(&mut self, path: &[u8]) -> Result<Listed, CopyError> {
         let argument = Argument::new(path)?;
-        if self.features.mlsd {
-            let reply = self.dialogue.command("MLST", &argument, 2)?;
-            let found = reply.text.split(|byte| *byte == b'\n').filter_map(|line| line.strip_prefix(b" ")).next();
-            if let Some(mut listed) = found.and_then(parse_mlsd) {
-                listed.name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
-                return Ok(listed);
-            }
+        if self.features.mlsd
+            && let Some(listed) = facts_by_mlst(&mut self.dialogue, path)?
+        {
+            return Ok(listed);
         }
-        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
+        let name = name_of(path).to_vec();
         if let Some(size) = self.size(path)? {
             return Ok(Listed { name, kind: ListedKind::File, size: Some(size), modified: self.modified(path)? });
         }
@@ -205,7 +202,7 @@ impl Remote {
         };
         drop(wire);
         read.map_err(|error| self.dialogue.io(error))?;
-        self.dialogue.ended("RETR")?;
+        self.dialogue.ended()?;
         Ok((hexadecimal(&hasher.finalize()), false))
     }
 
@@ -271,7 +268,7 @@ impl Remote {
             }
         }
         drop(wire);
-        self.dialogue.ended("RETR")?;
+        self.dialogue.ended()?;
         let after = (self.size(path)?, self.modified(path)?);
         if after != version || version.0.is_some_and(|size| size != at) {
             part.forget(root);
@@ -340,14 +337,16 @@ impl Remote {
         let here = |error| CopyError::Read { name: name(), error };
         let before = file.metadata().map_err(here)?;
         let size = before.len();
-        let stands = self.size(path)?.unwrap_or(0);
+        // An empty file stands if the server says so. Where there is nothing, it has to be sent.
+        let found = self.size(path)?;
+        let stands = found.unwrap_or(0);
         let kept = match stands {
             0 => 0,
             more if more > size => 0,
             stands if self.is_beginning(path, file, stands, takes_likely)? => stands,
             _ => 0,
         };
-        if kept < size || stands != size {
+        if kept < size || found != Some(size) {
             self.send(file, path, kept, report, &name)?;
         }
         let after = file.metadata().map_err(here)?;
@@ -412,7 +411,7 @@ impl Remote {
             if let Err(error) = wire.write_all(&block[..read]) {
                 drop(wire);
                 // The server's reason says more: no space, no quota.
-                self.dialogue.ended(verb)?;
+                self.dialogue.ended()?;
                 return Err(self.dialogue.io(error));
             }
             at += read as u64;
@@ -421,8 +420,20 @@ impl Remote {
             }
         }
         wire.finish().map_err(|error| self.dialogue.io(error))?;
-        self.dialogue.ended(verb).map(drop)
+        self.dialogue.ended().map(drop)
     }
+}
+
+/// What `MLST` says of a path. `None` if the answer cannot be read.
+pub(crate) fn facts_by_mlst(dialogue: &mut Dialogue, path: &[u8]) -> Result<Option<Listed>, CopyError> {
+    let reply = dialogue.command("MLST", &Argument::new(path)?, 2)?;
+    let found = reply.text.split(|byte| *byte == b'\n').filter_map(|line| line.strip_prefix(b" ")).next();
+    Ok(found.and_then(parse_mlsd).map(|listed| Listed { name: name_of(path).to_vec(), ..listed }))
+}
+
+/// The last component of a path; nothing, if it ends with a slash.
+pub(crate) fn name_of(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
 fn local_error(path: &VirtualPath, error: FileError) -> CopyError {

@@ -21,7 +21,7 @@ impl Rights {
 }
 
 /// What a login gives.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Login {
     /// What the user may do.
     pub rights: Rights,
@@ -29,4 +29,17 @@ pub struct Login {
     pub fxp: Vec<IpAddr>,
     /// Whether uploads replace the whole file by a rename (rule T5). Classic clients cannot resume then.
     pub atomic_stores: bool,
+    /// Bytes a second, over all connections of the user and both directions.
+    pub rate: Option<u64>,
+    /// Bytes that all files in the home may have.
+    pub quota: Option<u64>,
+    /// Control connections at a time.
+    pub connections: Option<usize>,
+}
+
+impl Login {
+    /// Whether anything is limited.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.rate.is_some() || self.quota.is_some() || self.connections.is_some()
+    }
 }

@@ -12,20 +12,19 @@ use tokio::sync::{mpsc, watch};
 use verbena_terms::{BootClock, Clock};
 
 use crate::address::canonical;
-use crate::command::Representation;
 use crate::control::Control;
-use crate::data;
 use crate::encryption::{SessionName, SessionTls};
 use verbena_transfer::FileError;
 
 use crate::error::TransferError;
-use crate::machine::{Action, FileWork, Machine, Outcome, Settings, Tls, Transfer, What};
-use crate::moving::{self, Connection, Context, Opened};
+use crate::limits::{Limits, Seat};
+use crate::machine::{Action, FileWork, LoginError, Machine, Outcome, Settings, Tls, Transfer};
 use crate::rights::{Login, Rights};
 use crate::serve::{Shared, is_anonymous};
+use crate::transfer::OneTransfer;
 use crate::trees;
+use crate::who::Listed;
 use crate::work;
-use crate::xferlog::Record;
 use verbena_transfer::{ChannelKind, Root};
 
 /// Bytes that are read from a client at once.
@@ -72,6 +71,8 @@ impl Running {
 struct Account {
     root: Arc<Root>,
     login: Login,
+    /// Of a user whose use is limited.
+    seat: Option<Seat>,
 }
 
 /// What a session holds beside its machine.
@@ -88,6 +89,7 @@ struct Session {
     session: Option<trees::Asked>,
     running: Option<Arc<Running>>,
     user: Vec<u8>,
+    listed: Listed,
     account: Arc<Mutex<Option<Account>>>,
     /// Ends hashing when the client has gone.
     is_cancelled: Arc<AtomicBool>,
@@ -139,12 +141,14 @@ pub(crate) async fn run(
         session: None,
         running: None,
         user: Vec::new(),
+        listed: shared.sessions.enter(peer),
         account: Arc::default(),
         is_cancelled: Arc::default(),
     };
     let mut control = Control::Clear(stream);
     let mut buffer = vec![0; READ];
-    let (mut has_ended, mut is_told) = (false, false);
+    let visible = session.listed.0.clone();
+    let (mut has_ended, mut is_told, mut is_kicked) = (false, false, false);
     loop {
         for action in machine.actions() {
             match action {
@@ -157,6 +161,7 @@ pub(crate) async fn run(
                         let encryption = Arc::new(encryption.session(name));
                         control = control.encrypt(&encryption, options.login_timeout).await?;
                         session.encryption = Some(encryption);
+                        visible.encrypted();
                         machine.secured(BootClock.now());
                     }
                 }
@@ -172,6 +177,7 @@ pub(crate) async fn run(
             Some(outcome) = arrived.recv() => {
                 if matches!(outcome, Outcome::Ended(_)) {
                     session.running = None;
+                    visible.doing(None);
                 }
                 machine.outcome(outcome, BootClock.now());
             }
@@ -182,6 +188,10 @@ pub(crate) async fn run(
             _ = draining.wait_for(|is_draining| *is_draining), if !is_told => {
                 is_told = true;
                 machine.drain();
+            }
+            () = visible.kicked.notified(), if !is_kicked => {
+                is_kicked = true;
+                machine.kick();
             }
             () = sleep(deadline) => machine.tick(BootClock.now()),
         }
@@ -230,27 +240,39 @@ impl Session {
         let (shared, outcomes, place, peer) =
             (self.shared.clone(), self.outcomes.clone(), self.account.clone(), self.peer);
         self.user.clone_from(&user);
+        let visible = self.listed.0.clone();
         tokio::spawn(async move {
             let needs_no_hash = is_anonymous(&user) && shared.options.anonymous.is_some();
             // The semaphore is never closed.
             let _permit = if needs_no_hash { None } else { shared.hashes.acquire().await.ok() };
             let name = String::from_utf8_lossy(&user).into_owned();
             let all = shared.clone();
+            let is_banned = shared.bans().is_banned(peer, BootClock.now());
             let checked = blocking(move || {
-                let (home, login) = all.check(&user, &password)?;
-                match all.root.below(&home) {
-                    Ok(root) => Some(Account { root: Arc::new(root), login }),
-                    Err(error) => {
-                        let home = String::from_utf8_lossy(&home.display()).into_owned();
-                        tracing::warn!(%error, home, "a user's home cannot be opened: make the directory");
-                        None
-                    }
+                // Connections that an address had before it was banned try nothing more.
+                if is_banned {
+                    return Err(LoginError::Wrong);
                 }
+                let (home, login) = all.check(&user, &password).ok_or(LoginError::Wrong)?;
+                let root = all.root.enter(&home).and_then(|()| all.root.below(&home));
+                let root = root.map_err(|error| {
+                    let home = String::from_utf8_lossy(&home.display()).into_owned();
+                    tracing::warn!(%error, home, "a user's home cannot be entered: make the directory, or allow it");
+                    LoginError::Home
+                })?;
+                let root = Arc::new(root);
+                let seat = match login.is_limited() {
+                    true => Some(all.limits.enter(&user, &login, &root).ok_or(LoginError::TooMany)?),
+                    false => None,
+                };
+                Ok(Account { root, login, seat })
             });
-            let found = checked.await.flatten();
-            tracing::info!(%peer, user = name, is_right = found.is_some(), "login");
-            let login = found.as_ref().map(|account| account.login.clone());
-            *place.lock().unwrap_or_else(PoisonError::into_inner) = found;
+            let found = checked.await.unwrap_or(Err(LoginError::Wrong));
+            shared.logged_in(peer, found.as_ref().err().copied(), needs_no_hash);
+            visible.logged_in(found.is_ok().then(|| name.clone()));
+            tracing::info!(%peer, user = name, is_right = found.is_ok(), "login");
+            let login = found.as_ref().map(|account| account.login.clone()).map_err(|error| *error);
+            *place.lock().unwrap_or_else(PoisonError::into_inner) = found.ok();
             let _ = outcomes.send(Outcome::Login(login));
         });
     }
@@ -266,11 +288,27 @@ impl Session {
         std::iter::once(self.peer).chain(fxp).collect()
     }
 
+    fn limits(&self) -> Option<Arc<Limits>> {
+        let account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
+        account.as_ref()?.seat.as_ref().map(|seat| seat.0.clone())
+    }
+
     fn work(&self, file_work: FileWork) {
         let (outcomes, is_cancelled, root) = (self.outcomes.clone(), self.is_cancelled.clone(), self.root());
+        let limits = self.limits().filter(|limits| limits.has_quota());
         tokio::spawn(async move {
             let answer = match root {
-                Some((root, _)) => blocking(move || work::work(&root, file_work, &is_cancelled)).await,
+                Some((root, _)) => {
+                    blocking(move || {
+                        let gone = limits.as_ref().map_or(0, |_| work::bytes_that_go(&root, &file_work));
+                        let answer = work::work(&root, file_work, &is_cancelled);
+                        if let (Some(limits), Ok(_)) = (&limits, &answer) {
+                            limits.changed(gone, 0);
+                        }
+                        answer
+                    })
+                    .await
+                }
                 None => None,
             };
             let _ = outcomes.send(Outcome::File(answer.unwrap_or(Err(FileError::Denied))));
@@ -300,6 +338,7 @@ impl Session {
     fn transfer(&mut self, transfer: Transfer) {
         let running = Arc::new(Running::default());
         self.running = Some(running.clone());
+        self.listed.0.doing(Some((work::words(&transfer.what), running.clone())));
         let listener = if transfer.connect.is_none() { self.listener.take() } else { None };
         let one = OneTransfer {
             shared: self.shared.clone(),
@@ -311,6 +350,8 @@ impl Session {
             control: self.control.clone(),
             encryption: self.encryption.clone(),
             user: self.user.clone(),
+            limits: self.limits(),
+            taken: AtomicU64::new(0),
             session: self.session.take(),
         };
         let root = self.root();
@@ -329,159 +370,4 @@ impl Session {
 pub(crate) fn blocking<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> impl Future<Output = Option<T>> {
     let task = tokio::task::spawn_blocking(job);
     async { task.await.ok() }
-}
-
-pub(crate) struct OneTransfer {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) outcomes: mpsc::UnboundedSender<Outcome>,
-    pub(crate) running: Arc<Running>,
-    pub(crate) allowed: Vec<IpAddr>,
-    local: IpAddr,
-    peer: IpAddr,
-    control: Arc<OwnedFd>,
-    encryption: Option<Arc<SessionTls>>,
-    user: Vec<u8>,
-    pub(crate) session: Option<trees::Asked>,
-}
-
-impl OneTransfer {
-    async fn run(
-        self,
-        root: Arc<Root>,
-        rights: Rights,
-        transfer: Transfer,
-        listener: Option<TcpListener>,
-    ) -> Result<(), TransferError> {
-        if let What::SendTree { path } | What::ReceiveTree { path } = &transfer.what {
-            let (path, is_upload) = (path.clone(), matches!(transfer.what, What::ReceiveTree { .. }));
-            return trees::run(self, root, path, is_upload).await;
-        }
-        let begun = Instant::now();
-        let what = transfer.what.clone();
-        let opened = blocking(move || moving::open(&root, &what)).await.ok_or(TransferError::Broken)??;
-        let _ = self.outcomes.send(opened.outcome());
-        let privacy = transfer.is_private.then_some(matches!(transfer.what, What::Store { .. }));
-        let connection = self.connect(transfer.connect, listener, privacy).await;
-        let is_ascii = transfer.representation == Representation::Ascii;
-        let what = transfer.what;
-        let (result, one) = match connection {
-            Ok(connection) => {
-                let moved = blocking(move || {
-                    let result = self.move_all(opened, connection, transfer.representation, rights);
-                    (result, self)
-                });
-                moved.await.ok_or(TransferError::Broken)?
-            }
-            Err(error) => (Err(error), self),
-        };
-        one.log(&what, is_ascii, begun.elapsed(), result.is_ok());
-        result
-    }
-
-    /// Makes the data connection. `privacy` says that it is encrypted, and then whether the client uploads by it.
-    async fn connect(
-        &self,
-        to: Option<SocketAddr>,
-        listener: Option<TcpListener>,
-        privacy: Option<bool>,
-    ) -> Result<Box<dyn Connection>, TransferError> {
-        let connected = async {
-            // The machine lets PROT P be said behind AUTH TLS alone.
-            if privacy.is_some() && self.encryption.is_none() {
-                return Err(TransferError::NoConnection);
-            }
-            match (privacy.zip(self.encryption.as_ref()), to, listener) {
-                (None, Some(to), _) => data::connect(self.local, to).await.map(data::Made::Clear),
-                (None, None, Some(listener)) => data::accept(&listener, &self.allowed).await.map(data::Made::Clear),
-                (Some((is_upload, encryption)), Some(to), _) => {
-                    let stream = data::connect(self.local, to).await?;
-                    let private = encryption.data(stream, is_upload).await;
-                    private.map(data::Made::Private).ok_or(TransferError::NoConnection)
-                }
-                (Some((is_upload, encryption)), None, Some(listener)) => {
-                    let prove = |stream| {
-                        let encryption = encryption.clone();
-                        async move { encryption.data(stream, is_upload).await }
-                    };
-                    Ok(data::Made::Private(data::accept_proven(&listener, &self.allowed, prove).await))
-                }
-                (_, None, None) => Err(TransferError::NoConnection),
-            }
-        };
-        let made = tokio::select! {
-            connected = connected => connected?,
-            () = tokio::time::sleep(self.shared.options.connect_timeout) => return Err(TransferError::NoConnection),
-            () = self.running.wake.notified() => return Err(TransferError::Broken),
-        };
-        match made {
-            data::Made::Clear(stream) => Ok(Box::new(self.prepare(stream)?)),
-            data::Made::Private(private) => {
-                let (stream, wrap) = private.into_parts();
-                Ok(Box::new(wrap(self.prepare(stream)?)))
-            }
-        }
-    }
-
-    /// Makes a socket one of a thread that may wait, and that `abort` ends.
-    fn prepare(&self, stream: TcpStream) -> Result<std::net::TcpStream, TransferError> {
-        let broken = |_| TransferError::Broken;
-        let stream = stream.into_std().map_err(broken)?;
-        let stall = Some(self.shared.options.stall_timeout);
-        let prepared = stream
-            .set_nonblocking(false)
-            .and_then(|()| stream.set_read_timeout(stall))
-            .and_then(|()| stream.set_write_timeout(stall))
-            .and_then(|()| stream.try_clone());
-        match self.running.keep(prepared.map_err(broken)?) {
-            true => Ok(stream),
-            false => Err(TransferError::Broken),
-        }
-    }
-
-    fn move_all(
-        &self,
-        opened: Opened,
-        mut connection: Box<dyn Connection>,
-        representation: Representation,
-        rights: Rights,
-    ) -> Result<(), TransferError> {
-        let is_client_there = || self.is_client_there();
-        let context = Context { representation, rights, moved: &self.running.moved, is_client_there: &is_client_there };
-        let result = moving::transfer(opened, &mut *connection, &context);
-        // A shut down connection looks to a reader like one that has ended.
-        let is_aborted = self.running.is_aborted.load(Ordering::SeqCst);
-        self.running.forget();
-        if is_aborted { Err(TransferError::Broken) } else { result }
-    }
-
-    /// Whether the control connection stands, and the transfer has not been aborted.
-    fn is_client_there(&self) -> bool {
-        let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
-        let mut byte = [0u8; 1];
-        let is_open = match rustix::net::recv(&self.control, &mut byte[..], flags) {
-            Ok((read, _)) => read > 0,
-            Err(error) => error == rustix::io::Errno::AGAIN,
-        };
-        is_open && !self.running.is_aborted.load(Ordering::SeqCst)
-    }
-
-    fn log(&self, what: &What, is_ascii: bool, lasted: Duration, is_complete: bool) {
-        let Some(log) = &self.shared.log else { return };
-        let (path, is_upload) = match what {
-            What::Retrieve { path, .. } => (path, false),
-            What::Store { path, .. } => (path, true),
-            What::List { .. } | What::SendTree { .. } | What::ReceiveTree { .. } => return,
-        };
-        log.write(&Record {
-            lasted,
-            peer: self.peer,
-            bytes: self.running.moved.load(Ordering::Relaxed),
-            path: &path.display(),
-            is_ascii,
-            is_upload,
-            user: &self.user,
-            is_anonymous: is_anonymous(&self.user),
-            is_complete,
-        });
-    }
 }

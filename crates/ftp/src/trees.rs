@@ -17,8 +17,10 @@ use verbena_transfer::{
 use crate::address::canonical;
 use crate::data::{MOST_PROOFS, PROOF};
 use crate::error::TransferError;
+use crate::limits::Limits;
 use crate::machine::Outcome;
-use crate::session::{OneTransfer, Running, blocking};
+use crate::session::{Running, blocking};
+use crate::transfer::OneTransfer;
 use crate::watched::{Watched, stands_still};
 
 /// How often a session that waits for its first stream looks for it.
@@ -102,6 +104,10 @@ pub(crate) async fn run(
             (arrived, None)
         }
     };
+    let arriving = match one.limits.clone() {
+        Some(limits) => paced(arriving, limits),
+        None => arriving,
+    };
     let moved = Arc::new(AtomicU64::new(0));
     let links = tokio::select! {
         links = begun(arriving, first, &moved) => links,
@@ -110,7 +116,7 @@ pub(crate) async fn run(
     };
     let tuner = TunerSettings { first, most, channel: endpoint.channel, others: Vec::new() };
     let links = Links { tuner: (first < most).then_some(tuner), ..links };
-    let running = one.running.clone();
+    let (running, limits) = (one.running.clone(), one.limits.clone());
     let result = blocking(move || {
         let settings = SessionSettings::new(1, most);
         let mut report = |progress: &Progress| {
@@ -118,10 +124,20 @@ pub(crate) async fn run(
             !running.is_aborted()
         };
         let summary = match walk {
-            None => receive(links, Store::new(root, path, CHUNK_BYTES, true), settings, &mut report),
+            None => {
+                let store = Store::new(root, path, CHUNK_BYTES, true);
+                let store = match limits.clone().filter(|limits| limits.has_quota()) {
+                    Some(limits) => store.within(limits),
+                    None => store,
+                };
+                receive(links, store, settings, &mut report)
+            }
             Some(walk) => send(links, Sources::new(root, path), walk, settings, &mut report),
         };
         running.forget();
+        if let Some(limits) = limits {
+            limits.forget();
+        }
         match summary {
             Ok(summary) if summary.failures.is_empty() => Ok(()),
             // Each has been told over the session by name.
@@ -143,6 +159,20 @@ pub(crate) async fn run(
     result.ok_or(TransferError::Broken)?.map_err(|_| TransferError::Stalled)
 }
 
+/// Streams of a user whose rate is limited, as they arrive. Ends with the listening.
+fn paced(arriving: Arriving, limits: Arc<Limits>) -> Arriving {
+    let (handed_on, paced) = channel();
+    std::thread::spawn(move || {
+        for (number, channel) in arriving {
+            let watched = Watched { channel, moved: Arc::default(), limits: Some(limits.clone()) };
+            if handed_on.send((number, Box::new(watched) as Box<dyn Channel>)).is_err() {
+                return;
+            }
+        }
+    });
+    paced
+}
+
 /// Waits for the streams of the beginning.
 async fn begun(arriving: Arriving, first: u16, moved: &Arc<AtomicU64>) -> Links {
     let mut links = Links::default();
@@ -151,7 +181,7 @@ async fn begun(arriving: Arriving, first: u16, moved: &Arc<AtomicU64>) -> Links 
             // A number counts once.
             Ok((number, _)) if links.first.iter().any(|(other, _)| *other == number) => {}
             Ok((number, channel)) => {
-                links.first.push((number, Box::new(Watched { channel, moved: moved.clone() })));
+                links.first.push((number, Box::new(Watched { channel, moved: moved.clone(), limits: None })));
             }
             Err(TryRecvError::Empty) => tokio::time::sleep(LOOK_EVERY).await,
             // The time that the caller gives ends this.

@@ -5,9 +5,16 @@ use std::net::{IpAddr, Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_name;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    StreamOwned,
+};
 
 /// Where systems keep the authorities they believe.
 const BUNDLES: [&str; 4] = [
@@ -48,7 +55,7 @@ impl Trust {
         let mut roots = RootCertStore::empty();
         let certificates = CertificateDer::pem_file_iter(&path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         let certificates = certificates.map_err(|error| format!("{}: {error}; {remedy}", path.display()))?;
-        roots.add_parsable_certificates(certificates);
+        roots.add_parsable_certificates(certificates.iter().cloned());
         if roots.is_empty() {
             return Err(format!("{}: it holds no certificate; {remedy}", path.display()));
         }
@@ -58,7 +65,12 @@ impl Trust {
         };
         let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
-        let config = Arc::new(builder.with_root_certificates(roots).with_no_client_auth());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let by_authority = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        let by_authority = by_authority.map_err(|error| format!("{}: {error}; {remedy}", path.display()))?;
+        let verifier = Arc::new(Verifier { by_authority, trusted: certificates });
+        let config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+        let config = Arc::new(config);
         Ok(Trust { config, host: name })
     }
 
@@ -70,6 +82,58 @@ impl Trust {
             connection.complete_io(&mut stream)?;
         }
         Ok(StreamOwned::new(connection, stream))
+    }
+}
+
+/// Verifies as browsers do; and takes a certificate that is itself in the file of those that are trusted, byte for byte, if
+/// nothing but its form as an authority speaks against it. `openssl req -x509` makes such certificates. The name must be right.
+#[derive(Debug)]
+struct Verifier {
+    by_authority: Arc<WebPkiServerVerifier>,
+    trusted: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        stapled: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        match self.by_authority.verify_server_cert(certificate, intermediates, name, stapled, now) {
+            // Its time is looked at first, and has an error of its own.
+            Err(rustls::Error::InvalidCertificate(CertificateError::Other(_)))
+                if self.trusted.iter().any(|trusted| trusted.as_ref() == certificate.as_ref()) =>
+            {
+                verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            other => other,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.by_authority.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.by_authority.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.by_authority.supported_verify_schemes()
     }
 }
 

@@ -7,6 +7,9 @@
 //! rights = ["read", "write", "delete"] # default: read
 //! fxp = ["192.0.2.7"]                  # other hosts that PORT and EPRT may name; default: none
 //! atomic_stores = true                 # uploads replace whole files; default: false
+//! rate = "10MiB"                       # a second, of all connections together; default: as fast as it goes
+//! quota = "20GiB"                      # of all files in the home; default: what the disk has
+//! connections = 4                      # at a time; default: as many as an address may have
 //! ```
 
 use std::collections::BTreeMap;
@@ -21,6 +24,7 @@ use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use serde::Deserialize;
 
 use crate::rights::{Login, Rights};
+use verbena_terms::Size;
 use verbena_transfer::VirtualPath;
 
 /// Longer passwords are refused: hashing them would cost what an attacker likes.
@@ -73,6 +77,9 @@ struct Entry {
     fxp: Vec<IpAddr>,
     #[serde(default)]
     atomic_stores: bool,
+    rate: Option<Size>,
+    quota: Option<Size>,
+    connections: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -118,10 +125,20 @@ impl Users {
                 .ok_or_else(|| format!("the home of {name} holds a control character"))?;
             let has = |right| entry.rights.contains(&right);
             let rights = Rights { read: has(Right::Read), write: has(Right::Write), delete: has(Right::Delete) };
-            let login = Login { rights, fxp: entry.fxp, atomic_stores: entry.atomic_stores };
+            if entry.rate == Some(Size(0)) || entry.connections == Some(0) {
+                return Err(format!("{name} could do nothing: rate and connections are at least 1"));
+            }
+            let (rate, quota) = (entry.rate.map(|rate| rate.0), entry.quota.map(|quota| quota.0));
+            let Entry { fxp, atomic_stores, connections, .. } = entry;
+            let login = Login { rights, fxp, atomic_stores, rate, quota, connections };
             users.insert(name, User { hash, home, login });
         }
         Ok(Users { users })
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.users.len()
     }
 
     /// What the name and password give: the home and the rights. Takes some 20 ms and 19 MiB, also for unknown names.

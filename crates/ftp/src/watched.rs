@@ -7,34 +7,45 @@ use std::time::Duration;
 
 use verbena_transfer::{Channel, Ends};
 
+use crate::limits::Limits;
+
 /// A stream that counts what it moves, both ways.
 pub(crate) struct Watched {
     pub channel: Box<dyn Channel>,
     pub moved: Arc<AtomicU64>,
+    /// What the stream's user may use.
+    pub limits: Option<Arc<Limits>>,
 }
 
 struct Counted<End> {
     end: End,
     moved: Arc<AtomicU64>,
+    limits: Option<Arc<Limits>>,
 }
 
 impl<End> Counted<End> {
     fn count(&self, result: std::io::Result<usize>) -> std::io::Result<usize> {
-        self.moved.fetch_add(*result.as_ref().unwrap_or(&0) as u64, Ordering::Relaxed);
+        let bytes = *result.as_ref().unwrap_or(&0) as u64;
+        self.moved.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(limits) = &self.limits {
+            limits.passed(bytes);
+        }
         result
     }
 }
 
 impl Read for Counted<Box<dyn Read + Send>> {
     fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
-        let read = self.end.read(bytes);
+        let most = self.limits.as_ref().map_or(bytes.len(), |limits| limits.block(bytes.len()).min(bytes.len()));
+        let read = self.end.read(&mut bytes[..most]);
         self.count(read)
     }
 }
 
 impl Write for Counted<Box<dyn Write + Send>> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let written = self.end.write(bytes);
+        let most = self.limits.as_ref().map_or(bytes.len(), |limits| limits.block(bytes.len()).min(bytes.len()));
+        let written = self.end.write(&bytes[..most]);
         self.count(written)
     }
 
@@ -45,11 +56,11 @@ impl Write for Counted<Box<dyn Write + Send>> {
 
 impl Channel for Watched {
     fn ends(self: Box<Self>) -> std::io::Result<Ends> {
-        let Watched { channel, moved } = *self;
+        let Watched { channel, moved, limits } = *self;
         let Ends { read, write, finish, close, counts, about } = channel.ends()?;
         Ok(Ends {
-            read: Box::new(Counted { end: read, moved: moved.clone() }),
-            write: Box::new(Counted { end: write, moved }),
+            read: Box::new(Counted { end: read, moved: moved.clone(), limits: limits.clone() }),
+            write: Box::new(Counted { end: write, moved, limits }),
             finish,
             close,
             counts,

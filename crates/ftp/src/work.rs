@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use sha2::{Digest, Sha256};
 
 use crate::listing::Form;
-use crate::machine::{FileAnswer, FileWork};
+use crate::machine::{FileAnswer, FileWork, What};
 use crate::rights::Rights;
 use verbena_transfer::FileError;
 use verbena_transfer::VirtualPath;
@@ -37,6 +37,27 @@ pub(crate) fn work(root: &Root, work: FileWork, is_cancelled: &AtomicBool) -> Re
         FileWork::Lines(path) => return Ok(FileAnswer::Lines(lines(root, &path)?)),
     }
     Ok(FileAnswer::Done)
+}
+
+/// Bytes of the file that this work removes, if it succeeds.
+pub(crate) fn bytes_that_go(root: &Root, work: &FileWork) -> u64 {
+    match work {
+        FileWork::Remove(path) => crate::limits::size(root, path),
+        FileWork::Rename(from, to) if from != to => crate::limits::size(root, to),
+        _ => 0,
+    }
+}
+
+/// A transfer, for the administrator.
+pub(crate) fn words(what: &What) -> String {
+    let (verb, path) = match what {
+        What::Retrieve { path, .. } => ("RETR", path),
+        What::Store { path, .. } => ("STOR", path),
+        What::SendTree { path } => ("TPRT RETR", path),
+        What::ReceiveTree { path } => ("TPRT STOR", path),
+        What::List { path, .. } => ("LIST", path),
+    };
+    format!("{verb} {}", String::from_utf8_lossy(&path.display()))
 }
 
 fn hash(

@@ -130,6 +130,20 @@ impl Client {
         Ok(self.expect(&["TOUCHED", "NOT_FOUND"])? == 0)
     }
 
+    /// The cas value of a key, without its value, and without a trace in the pool. `None` if it has none.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub fn cas(&mut self, key: &str) -> Result<Option<u64>, ClientError> {
+        self.send(&[b"mg ", checked(key)?, b" c u\r\n"])?;
+        let line = self.line()?;
+        match line.strip_prefix("HD c").and_then(|rest| rest.split(' ').next()).map(str::parse) {
+            Some(Ok(cas)) => Ok(Some(cas)),
+            _ if line == "EN" => Ok(None),
+            _ => Err(ClientError::Strange(line)),
+        }
+    }
+
     /// Deletes everything.
     ///
     /// # Errors

@@ -66,11 +66,13 @@ fn settings(pool: &PoolService, out: &mut Vec<u8>) {
     print::statistic("item_size_max", &pool.limits().value_bytes.to_string(), out);
 }
 
-/// `STAT key bytes expiry` of each object in this node's memory.
+/// `STAT key bytes expiry cas` of each object in this node's memory, also of those that are no longer valid: their keys have
+/// another value elsewhere, and nothing told this node.
 fn objects(pool: &PoolService, out: &mut Vec<u8>) {
     for object in pool.objects(LISTED) {
         out.extend_from_slice(b"STAT ");
         out.extend_from_slice(&object.key);
-        print::line(&format!(" {} {}", object.item.value.len(), object.item.head.expires), out);
+        let (bytes, head) = (object.item.value.len(), object.item.head);
+        print::line(&format!(" {bytes} {} {}", head.expires, head.cas), out);
     }
 }

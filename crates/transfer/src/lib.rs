@@ -44,7 +44,7 @@ pub use rules::{CHUNK_BYTES, Rules, SessionSettings};
 pub use run::{Progress, SessionError, Summary, receive, send};
 pub use sender::{Look, Sender, SenderAction};
 pub use source::Sources;
-pub use store::Store;
+pub use store::{Room, Store};
 pub use streams::{Arriving, Later, Links, Maker};
 pub use tree::{Hash, chunk_count, chunk_hash, chunk_length, root};
 pub use tuner::{Decision, LOOK_EVERY, Sample, Step, Tuner, TunerSettings, Why};

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 
+use crate::file_error::FileError;
 use crate::files::{Root, create, random, regular};
 use crate::frame::{Entry, EntryKind, Failure, FileNumber, Identity};
 use crate::path::{VirtualPath, owned_part_name, record_name};
@@ -29,6 +30,12 @@ const MOST_LOOKS: u32 = 8;
 /// Records that are longer are of no use: they are passed over.
 const LONGEST_RECORD: u64 = 1 << 30;
 
+/// Who says how many bytes may still be stored: a quota.
+pub trait Room: Send + Sync + std::fmt::Debug {
+    /// Takes so many bytes. False if there are not as many, and then none are taken.
+    fn take(&self, bytes: u64) -> bool;
+}
+
 /// The targets of one session below a directory.
 #[derive(Debug)]
 pub struct Store {
@@ -36,6 +43,7 @@ pub struct Store {
     base: VirtualPath,
     chunk_bytes: u64,
     is_durable: bool,
+    room: Option<Arc<dyn Room>>,
     open: HashMap<FileNumber, Target>,
 }
 
@@ -60,7 +68,23 @@ fn failure(error: impl std::fmt::Display) -> Failure {
 impl Store {
     /// Files below `base`. *Durable*: they are on the disk before they are said to stand.
     pub fn new(root: Arc<Root>, base: VirtualPath, chunk_bytes: u64, is_durable: bool) -> Store {
-        Store { root, base, chunk_bytes, is_durable, open: HashMap::new() }
+        Store { root, base, chunk_bytes, is_durable, room: None, open: HashMap::new() }
+    }
+
+    /// Refuses files for which there is no room. What a file has more bytes than the one that it replaces is taken.
+    #[must_use]
+    pub fn within(mut self, room: Arc<dyn Room>) -> Store {
+        self.room = Some(room);
+        self
+    }
+
+    fn take_room(&self, path: &VirtualPath, identity: &Identity) -> Result<(), Failure> {
+        let Some(room) = &self.room else { return Ok(()) };
+        let stands = self.root.facts(path).map_or(0, |facts| facts.size);
+        match identity.size.checked_sub(stands) {
+            Some(more) if more > 0 && !room.take(more) => Err(failure(FileError::Full)),
+            _ => Ok(()),
+        }
     }
 
     /// Finds or makes what a file is written into.
@@ -72,6 +96,7 @@ impl Store {
             EntryKind::Directory => self.make_directory(&path).map(|()| Basis::Done),
             EntryKind::Link(text) => self.make_link(&path, text).map(|()| Basis::Done),
             EntryKind::File => {
+                self.take_room(&path, identity)?;
                 let (parent, name) = self.root.parent(&path).map_err(failure)?;
                 let (found, owner, basis) = self.find(&parent, name, identity)?;
                 let target = Target { parent, name: name.to_vec(), mode: entry.mode, file: found, owner };

@@ -1,14 +1,12 @@
-//! `verbena cp`: trees of files to and from an FTP server of ours, and single files to and from any.
+//! `verbena cp`: trees of files, and single files, to and from an FTP server of ours or any other.
 
 use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
-use verbena_ftp::{
-    Change, ChannelKind, CopyError, CopyOptions, Direction, ListedKind, Location, Moved, PlainOptions, Progress, Remote,
-};
+use verbena_ftp::{Change, ChannelKind, CopyOptions, Direction, ListedKind, Moved, PlainOptions, Progress, Remote};
 
 use super::ftp::address::{Reach, is_remote};
 use super::ftp::files;
@@ -20,8 +18,8 @@ const SHOWN_EVERY: Duration = Duration::from_millis(500);
 
 /// Copy a file to or from an FTP server, or a tree of files to or from `verbena ftp serve`, over several connections at once. Type the same line again after any end: it goes on where it was.
 ///
-/// Each file arrives beside its place and is renamed when it is whole, as the root of its tree of BLAKE3 hashes proves. What stands already is not sent again. One side is a directory
-/// here, the other ftp://USER:PASSWORD@HOST:PORT/PATH.
+/// Each file arrives beside its place and is renamed when it is whole, as the root of its tree of BLAKE3 hashes proves. What stands already of files over 64 KiB is not sent again. One side
+/// is a directory or file here, the other ftp://USER:PASSWORD@HOST:PORT/PATH. A server without TPRT gets plain FTP, if --channel has tcp.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Exit codes: 0 all files stand; 1 some do not, or the server is gone: type the line again
@@ -124,9 +122,7 @@ impl Command {
         };
         let remote = self.reach.location(url).map_err(files::refused)?;
         let local = PathBuf::from(local);
-        if let Some(moved) = self.single(direction, &remote, &local)? {
-            return self.say_single(moved, began);
-        }
+        self.check_channels()?;
         let options = CopyOptions {
             remote,
             local,
@@ -153,21 +149,22 @@ impl Command {
             }
             true
         };
-        let copied = if self.is_plain() { None } else { Some(verbena_ftp::copy(&options, &mut report)) };
+        let copied = if self.is_plain().is_some() { None } else { Some(verbena_ftp::copy(&options, &mut report)) };
         if shows {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
         let summary = match copied {
             // Who names another channel than tcp is not given plain FTP, which goes over it.
-            Some(Err(CopyError::Refused { ref command, code: 500 | 502, .. }))
-                if command == "TPRT" && self.channel.contains(&ChannelKind::Tcp) =>
-            {
-                None
-            }
+            Some(Err(error)) if error.is_without_sessions() && self.channel.contains(&ChannelKind::Tcp) => None,
             Some(copied) => Some(copied?),
             None => None,
         };
-        let Some(summary) = summary else { return self.plainly(options, began) };
+        let Some(summary) = summary else {
+            return match self.single(&options)? {
+                Some(moved) => self.say_single(moved, began),
+                None => self.plainly(options, began),
+            };
+        };
         let seconds = began.elapsed().as_secs_f64();
         let failures: Vec<Failed> = summary
             .failures
@@ -188,9 +185,7 @@ impl Command {
                     writeln!(out, "{note}")?;
                 }
             }
-            for Failed { file, why } in &failures {
-                writeln!(out, "{file}: {why}")?;
-            }
+            say_failures(&mut out, &failures)?;
             writeln!(
                 out,
                 "{} files and directories stand, {} bytes were sent in {seconds:.1} s over {} connections",
@@ -200,8 +195,29 @@ impl Command {
         if all_stand { Ok(()) } else { Err(Error::No) }
     }
 
-    fn is_plain(&self) -> bool {
-        self.plain || self.update || self.delete || self.dry_run || !self.exclude.is_empty()
+    /// The option that chooses plain FTP.
+    fn is_plain(&self) -> Option<&'static str> {
+        if self.plain { Some("--plain") } else { self.is_for_trees() }
+    }
+
+    /// The option that compares two trees.
+    fn is_for_trees(&self) -> Option<&'static str> {
+        let options = [
+            (self.update, "--update"),
+            (self.delete, "--delete"),
+            (self.dry_run, "--dry-run"),
+            (!self.exclude.is_empty(), "--exclude"),
+        ];
+        options.into_iter().find(|(is_given, _)| *is_given).map(|(_, name)| name)
+    }
+
+    /// Plain FTP goes over tcp: where another channel is named, no option may choose it.
+    fn check_channels(&self) -> Result<()> {
+        let Some(option) = self.is_plain().filter(|_| !self.channel.contains(&ChannelKind::Tcp)) else { return Ok(()) };
+        Err(files::refused(format!(
+            "{option} copies by plain FTP, which goes over tcp, and --channel does not have it: nothing was sent. Leave out one of the two; \
+             --tls encrypts plain FTP"
+        )))
     }
 
     /// Copies a tree file by file, as every server can.
@@ -242,9 +258,7 @@ impl Command {
             for Changed { change, file } in changes.iter().filter(|_| self.dry_run) {
                 writeln!(out, "{change} {file}")?;
             }
-            for Failed { file, why } in &failures {
-                writeln!(out, "{file}: {why}")?;
-            }
+            say_failures(&mut out, &failures)?;
             let count = changes.len();
             writeln!(
                 out,
@@ -254,20 +268,31 @@ impl Command {
         if all_stand { Ok(()) } else { Err(Error::No) }
     }
 
-    /// Copies one file, if it is one.
-    fn single(&self, direction: Direction, remote: &Location, local: &Path) -> Result<Option<Moved>> {
+    /// Copies one file by plain FTP, if it is one.
+    fn single(&self, options: &CopyOptions) -> Result<Option<Moved>> {
+        let CopyOptions { remote, local, direction, .. } = options;
         let is_file = match direction {
             Direction::Put => local.is_file(),
             Direction::Get => !remote.path.ends_with(b"/"),
         };
-        if !is_file || self.is_plain() {
+        let for_trees = || match self.is_for_trees() {
+            Some(option) => Err(files::refused(format!("{option} compares directories, and this is one file"))),
+            None => Ok(()),
+        };
+        if !is_file {
             return Ok(None);
         }
         let mut connection = Remote::connect(remote, self.reach.timeout())?;
         let moved = match direction {
-            Direction::Put => files::put(&mut connection, local, &remote.path, false, &mut |_| true)?,
+            Direction::Put => {
+                for_trees()?;
+                files::put(&mut connection, local, &remote.path, false, &mut |_| true)?
+            }
             Direction::Get if connection.facts(&remote.path)?.kind != ListedKind::File => return Ok(None),
-            Direction::Get => files::get(&mut connection, &remote.path, local, &mut |_| true)?,
+            Direction::Get => {
+                for_trees()?;
+                files::get(&mut connection, &remote.path, local, &mut |_| true)?
+            }
         };
         connection.quit();
         Ok(Some(moved))
@@ -281,7 +306,34 @@ impl Command {
                 &mut out,
                 &Copied { entries: 1, bytes, seconds, streams: 1, notes: Vec::new(), failures: Vec::new() },
             ),
-            false => Ok(writeln!(out, "the file stands, {bytes} bytes were sent in {seconds:.1} s")?),
+            false => Ok(writeln!(out, "the file stands, {bytes} bytes were sent in {seconds:.1} s by plain FTP")?),
         }
     }
+}
+
+/// Failures that have one cause are said once: a tree into a place that cannot be written has as many as files.
+const NAMED: usize = 3;
+
+fn say_failures(out: &mut impl Write, failures: &[Failed]) -> Result<()> {
+    let mut causes: Vec<(&str, Vec<&str>)> = Vec::new();
+    for Failed { file, why } in failures {
+        match causes.iter_mut().find(|(cause, _)| cause == why) {
+            Some((_, files)) => files.push(file),
+            None => causes.push((why, vec![file])),
+        }
+    }
+    for (why, files) in causes {
+        match files.as_slice() {
+            [first, rest @ ..] if files.len() > NAMED => {
+                writeln!(out, "{}, and {} more: {why}", named(first), rest.len())?;
+            }
+            few => few.iter().try_for_each(|file| writeln!(out, "{}: {why}", named(file)))?,
+        }
+    }
+    Ok(())
+}
+
+/// The root of the tree has no name of its own.
+fn named(file: &str) -> &str {
+    if file.is_empty() { "." } else { file }
 }

@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod files;
+mod who;
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -22,6 +23,8 @@ use crate::output::{Format, output};
 pub enum Command {
     Serve(Box<Serve>),
     Passwd(Passwd),
+    Who(who::Who),
+    Kick(who::Kick),
     Get(files::Get),
     Put(files::Put),
     Ls(files::Ls),
@@ -34,7 +37,7 @@ pub enum Command {
 /// Serve a directory over FTP: read-only, to anonymous users and on this machine alone, unless options say more.
 ///
 /// Every FTP client can talk to it (docs/FTP.md). No name leads out of the directory. SIGTERM and SIGINT take no more connections and let transfers under way end, for at most
-/// --drain; a second one ends it at once.
+/// --drain; a second one ends it at once. SIGHUP reads the file of users again.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -47,7 +50,7 @@ pub struct Serve {
     #[arg(long, value_name = "DIR")]
     root: PathBuf,
     /// Where clients connect; port 0 takes a free one.
-    #[arg(long, value_name = "ADDRESS", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 2121)))]
+    #[arg(long, value_name = "ADDRESS", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 2121)), value_parser = listen)]
     listen: SocketAddr,
     /// A file of users, with their passwords' hashes, homes and rights; `verbena ftp passwd` writes it.
     #[arg(long, value_name = "FILE")]
@@ -76,6 +79,18 @@ pub struct Serve {
     /// Connections of one address at one time.
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     connections_per_address: usize,
+    /// Failed logins after which an address is banned for --ban-time; 0 bans none.
+    #[arg(long, value_name = "NUMBER", default_value_t = 10)]
+    ban_after: u32,
+    /// How long an address is banned, and within which time its failed logins count.
+    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(600), value_parser = Lapse::or_seconds)]
+    ban_time: Lapse,
+    /// The unix socket of `verbena ftp who` and `kick`. Without it, ftp-PORT.sock in the user's directory for sockets.
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// Give metrics to Prometheus at http://ADDRESS/metrics.
+    #[arg(long, value_name = "ADDRESS", value_parser = listen)]
+    metrics: Option<SocketAddr>,
     /// A PEM file with the server's certificate, a comma, and one with its key: clients may encrypt by AUTH TLS.
     #[arg(long, value_name = "CERT,KEY", value_parser = certificate)]
     tls: Option<(PathBuf, PathBuf)>,
@@ -125,8 +140,18 @@ pub struct Passwd {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Line {
-    Serving { event: &'static str, root: PathBuf, address: SocketAddr, url: String, pid: u32 },
-    Ended { event: &'static str },
+    Serving {
+        event: &'static str,
+        root: PathBuf,
+        address: SocketAddr,
+        url: String,
+        pid: u32,
+        control: Option<PathBuf>,
+        metrics: Option<SocketAddr>,
+    },
+    Ended {
+        event: &'static str,
+    },
 }
 
 /// A line, for people.
@@ -143,6 +168,8 @@ impl Command {
         match self {
             Command::Serve(serve) => serve.run(),
             Command::Passwd(passwd) => passwd.run(),
+            Command::Who(who) => who.run(),
+            Command::Kick(kick) => kick.run(),
             Command::Get(get) => get.run(),
             Command::Put(put) => put.run(),
             Command::Ls(ls) => ls.run(),
@@ -162,8 +189,9 @@ impl Serve {
             let mut signals = Signals::listen()?;
             let server = Server::bind(options)?;
             let (address, url) = (server.address(), server.url());
-            let serving =
-                Line::Serving { event: "serving", root: self.root.clone(), address, url, pid: std::process::id() };
+            let (handle, control, metrics) = (server.handle(), server.control(), server.metrics());
+            let (root, pid) = (self.root.clone(), std::process::id());
+            let serving = Line::Serving { event: "serving", root, address, url, pid, control, metrics };
             say(json, &serving, words);
             let (told, stop) = tokio::sync::oneshot::channel::<()>();
             let running = server.run(async {
@@ -176,7 +204,13 @@ impl Serve {
                 tokio::select! {
                     () = &mut running => break,
                     signal = signals.next() => match (signal, told.take()) {
-                        (Told::Reload, kept) => told = kept,
+                        (Told::Reload, kept) => {
+                            told = kept;
+                            match handle.reload() {
+                                Ok(users) => tracing::info!(users, "the file of users was read again"),
+                                Err(error) => tracing::error!(%error, "the file of users was not read again: those of before stay"),
+                            }
+                        }
                         (Told::End, Some(told)) => drop(told),
                         // Told twice.
                         (Told::End, None) => break,
@@ -194,6 +228,12 @@ impl Serve {
             (false, true) => Some(Rights { write: true, ..Rights::READ }),
             (false, false) => Some(Rights::READ),
         };
+        let control = self.control.clone().or_else(|| {
+            let directory = verbena_ipc::runtime_directory();
+            directory
+                .map_err(|error| tracing::warn!(%error, "`verbena ftp who` has no socket: give one by --control"))
+                .ok()
+        });
         let tls = self.tls.as_ref().map(|(certificate, key)| TlsOptions {
             is_required: self.tls_required,
             data: if self.tls_resumed { DataTls::Resumed } else { DataTls::Any },
@@ -208,6 +248,10 @@ impl Serve {
             passive_ports: self.passive_ports.clone(),
             outer_address: self.outer_address,
             transfer_log: self.transfer_log.clone(),
+            ban_after: self.ban_after,
+            ban_lasts: self.ban_time.0,
+            control,
+            metrics: self.metrics,
             most_sessions: self.connections,
             most_sessions_per_address: self.connections_per_address,
             drain_timeout: self.drain.0,
@@ -278,6 +322,10 @@ fn certificate(given: &str) -> std::result::Result<(PathBuf, PathBuf), String> {
         Some((certificate, key)) if !certificate.is_empty() && !key.is_empty() => Ok((certificate.into(), key.into())),
         _ => Err("not CERT,KEY, for example cert.pem,key.pem".into()),
     }
+}
+
+fn listen(given: &str) -> std::result::Result<SocketAddr, String> {
+    given.parse().map_err(|_| "not IP:PORT, for example 127.0.0.1:2121, or 0.0.0.0:2121 for every interface".into())
 }
 
 fn ports(given: &str) -> std::result::Result<RangeInclusive<u16>, String> {

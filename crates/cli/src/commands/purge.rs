@@ -32,12 +32,12 @@ Examples:
   verbena purge --tag product:7 --tag category:3")]
 pub struct Command {
     /// Addresses of pages, as clients ask for them: http://HOST/PATH?QUERY, with the port if they name one; or /PATH?QUERY with --host.
-    #[arg(value_name = "URL", required_unless_present_any = ["tag", "prefix", "host", "everything"])]
+    #[arg(value_name = "URL")]
     pages: Vec<String>,
     /// Pages whose path begins so, by whole segments: http://HOST/PATH, or /PATH with --host.
     #[arg(long, value_name = "URL")]
     prefix: Vec<String>,
-    /// The host of addresses and prefixes that begin with "/", with the port if clients name one. Alone: all its pages.
+    /// The host of addresses and prefixes that begin with "/", with the port if clients name one; others are refused. Alone: all its pages.
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
     /// What pages are made of, as they declare it (Verbena-Dependencies, Surrogate-Key, Cache-Tag, Cache-Groups).
@@ -66,6 +66,11 @@ impl Command {
     pub fn run(self, file: Option<&Path>) -> Result<()> {
         let Command { pages, prefix, host, tag: tags, everything, format, reach } = self;
         let refused = |problem: String| Err(Error::Refused { problem, exit_code: 2 });
+        if !everything && host.is_none() && pages.is_empty() && prefix.is_empty() && tags.is_empty() {
+            return refused(
+                "nothing to purge is named: give addresses of pages, --prefix, --host or --tag, or --everything".into(),
+            );
+        }
         if let Some(host) =
             host.as_ref().filter(|host| host.is_empty() || host.contains(['/', '*', '?', '#', '@', ' ']))
         {
@@ -112,6 +117,12 @@ impl Command {
 /// Addresses in full: those that begin with `/` are of this host.
 fn at_host(addresses: Vec<String>, host: Option<&str>) -> Result<Vec<String>> {
     let full = |address: String| match (address.starts_with('/'), host) {
+        (false, Some(host)) if !is_of(&address, host) => {
+            let problem = format!(
+                "{address} is not of --host {host}: nothing was purged. Begin it with \"/\", or leave out --host"
+            );
+            Err(Error::Refused { problem, exit_code: 2 })
+        }
         (false, _) => Ok(address),
         (true, Some(host)) => Ok(format!("http://{host}{address}")),
         (true, None) => {
@@ -120,4 +131,10 @@ fn at_host(addresses: Vec<String>, host: Option<&str>) -> Result<Vec<String>> {
         }
     };
     addresses.into_iter().map(full).collect()
+}
+
+/// Whether a full address names this host, and this port if there is one.
+fn is_of(address: &str, host: &str) -> bool {
+    let of = address.split_once("://").and_then(|(_, rest)| rest.split(['/', '?', '#']).next());
+    of.is_some_and(|of| of.eq_ignore_ascii_case(host))
 }

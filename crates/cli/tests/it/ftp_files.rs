@@ -29,11 +29,13 @@ fn foreign(directory: &Path, pem: &str, rate: &str) -> Option<(Ended, String)> {
 }
 
 /// A certificate for localhost that is its own authority: cert.pem, key.pem, and both in both.pem.
-fn certificate(directory: &Path) -> bool {
+fn certificate(directory: &Path, more: &[&str]) -> bool {
+    // The line of docs/FTP.md.
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
         .args(["-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost", "-days", "2"])
-        .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:false"])
+        .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
+        .args(more)
         .current_dir(directory)
         .output();
     if !made.is_ok_and(|made| made.status.success()) {
@@ -108,13 +110,25 @@ impl Place {
 fn files_of_a_foreign_server() {
     let place = Place::new();
     let Some((_server, port)) = foreign(place.directory.path(), "", "") else { return };
-    place.all(&format!("ftp://alice:secret@127.0.0.1:{port}"), "download");
+    let url = format!("ftp://alice:secret@127.0.0.1:{port}");
+    place.all(&url, "download");
+    // An empty file arrives, although a server says of it what it says of none.
+    std::fs::write(place.path("empty"), "").unwrap();
+    place.said(&["ftp", "put", "empty", &format!("{url}/empty")]);
+    assert_eq!(std::fs::read(place.path("served/empty")).unwrap(), b"");
+    // Another channel than tcp is not to be had there, and nothing goes by tcp instead.
+    for more in [&["--channel", "quic"][..], &["--channel", "quic", "--plain"]] {
+        let refused = place.command(&[&["cp", "a", &format!("{url}/in-clear")], more].concat()).output().unwrap();
+        assert!(!refused.status.success() && !place.path("served/in-clear").exists(), "{refused:?}");
+    }
+    let trees = place.command(&["cp", "--update", "a", &format!("{url}/new")]).output().unwrap();
+    assert!(trees.status.code() == Some(2) && !place.path("served/new").exists(), "{trees:?}");
 }
 
 #[test]
 fn files_of_a_foreign_server_by_tls() {
     let mut place = Place::new();
-    if !certificate(place.directory.path()) {
+    if !certificate(place.directory.path(), &["-addext", "basicConstraints=critical,CA:false"]) {
         return;
     }
     let Some((_server, port)) = foreign(place.directory.path(), "both.pem", "") else { return };
@@ -123,6 +137,7 @@ fn files_of_a_foreign_server_by_tls() {
     for more in [&["--tls"][..], &[]] {
         let refused = place.command(&[&["ftp", "ls", &url], more].concat()).output().unwrap();
         let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(why.contains("--ca") || more.is_empty(), "{why}");
         assert!(!refused.status.success() && !why.contains("secret"), "{why}");
         assert!(why.contains("certificate") || more.is_empty(), "{why}");
     }
@@ -133,7 +148,8 @@ fn files_of_a_foreign_server_by_tls() {
 #[test]
 fn files_of_our_server_by_tls() {
     let mut place = Place::new();
-    if !certificate(place.directory.path()) {
+    // As openssl makes it: of the form of an authority's.
+    if !certificate(place.directory.path(), &[]) {
         return;
     }
     std::fs::create_dir(place.path("served")).unwrap();
@@ -144,7 +160,7 @@ fn files_of_our_server_by_tls() {
     assert!(passwd.wait().unwrap().success());
     let users = std::fs::read_to_string(place.path("users.toml")).unwrap();
     std::fs::write(place.path("users.toml"), users + "rights = [\"read\", \"write\", \"delete\"]\n").unwrap();
-    let mut serve = place.command(&["ftp", "serve", "--json", "--listen", "127.0.0.1:0", "--root", "served"]);
+    let mut serve = place.command(&["ftp", "serve", "--json", "--listen", "0.0.0.0:0", "--root", "served"]);
     serve.args([
         "--users",
         "users.toml",
@@ -155,9 +171,15 @@ fn files_of_our_server_by_tls() {
         "--tls-resumed",
     ]);
     let (_server, line) = started(&mut serve, |line| line.contains("serving"));
-    let address = serde_json::from_str::<Value>(&line).unwrap()["address"].as_str().unwrap().to_owned();
+    let address =
+        serde_json::from_str::<Value>(&line).unwrap()["address"].as_str().unwrap().replace("0.0.0.0", "127.0.0.1");
     place.more = ["--tls", "--ca", "cert.pem"].map(str::to_owned).to_vec();
     place.all(&format!("ftp://alice:secret@{address}"), "server");
+    // A certificate counts for its names alone.
+    let other = format!("ftp://alice:secret@{}/", address.replace("127.0.0.1", "127.0.0.2"));
+    let named = place.command(&["ftp", "ls", &other]).output().unwrap();
+    let why = String::from_utf8_lossy(&named.stderr).into_owned();
+    assert!(!named.status.success() && why.contains("another name"), "{why}");
     // Trees go by TPRT, on one machine.
     std::fs::create_dir(place.path("back")).unwrap();
     assert_eq!(

@@ -59,6 +59,7 @@ mod failures;
 mod fs;
 mod ftp;
 mod ftp_files;
+mod ftp_servers;
 mod fuzz_corpus;
 mod grafana;
 mod house;

@@ -26,6 +26,7 @@ fn what_is_purged_comes_from_the_application() {
         &["--everything"],
         &["--tag", "page:1", page],
         &["--host", "shop", "/page/1"],
+        &["--host", "Shop", page],
         &["--host", "shop", "--prefix", "/page"],
         &["--host", "shop"],
         &["--prefix", "http://shop/page/1"],
@@ -36,9 +37,16 @@ fn what_is_purged_comes_from_the_application() {
         assert!(!client.ask("GET", "/page/1").hit, "{what:?}");
     }
     hits(&mut client);
-    let refused = verbena(&["purge", "/page/1", "--node-runtime", runtime.to_str().unwrap()]).output().unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(refused.status.code() == Some(2) && said.contains("--host"), "{refused:?}");
+    for what in [
+        &["/page/1"][..],
+        &["--host", "other", page],
+        &["--host", "other", "--prefix", "http://shop/page"],
+        &["--host", "shop:81", page],
+    ] {
+        let refused = verbena(&["purge", "--node-runtime", runtime.to_str().unwrap()]).args(what).output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(refused.status.code() == Some(2) && said.contains("--host"), "{refused:?}");
+    }
     assert!(client.ask("GET", "/page/1").hit, "nothing was purged");
 }
 
@@ -55,5 +63,8 @@ fn a_purge_of_nothing_is_told_and_so_is_one_without_a_helper() {
     ] {
         let output = verbena(words).current_dir(&directory).output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{words:?}: {output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        let names = ["--host", "--prefix", "--tag", "--everything"];
+        assert!(words.len() > 1 || names.iter().all(|name| said.contains(name)), "{said}");
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use verbena_ftp::{Rights, ServeOptions, Server};
+use verbena_ftp::{Handle, Rights, ServeOptions, Server};
 
 /// Longer waits are failures.
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -14,6 +14,8 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 /// A server on a thread of its own, stopped when it is dropped.
 pub struct Running {
     pub address: SocketAddr,
+    pub metrics: Option<SocketAddr>,
+    pub handle: Handle,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -34,11 +36,12 @@ impl Running {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let server = Server::bind(options).unwrap();
-                ready.send(server.address()).unwrap();
+                ready.send((server.address(), server.metrics(), server.handle())).unwrap();
                 server.run(async { drop(stopped.await) }).await;
             });
         });
-        Running { address: address.recv().unwrap(), stop: Some(stop), thread: Some(thread) }
+        let (address, metrics, handle) = address.recv().unwrap();
+        Running { address, metrics, handle, stop: Some(stop), thread: Some(thread) }
     }
 
     /// Tells the server to stop, without waiting for it.

@@ -267,3 +267,36 @@ f.quit()
     std::fs::write(place.local.join("script.py"), script).unwrap();
     succeed("python3", &["script.py", &place.port()], &place.local);
 }
+
+#[test]
+fn rclone() {
+    if !has("rclone") {
+        return;
+    }
+    let place = Place::new();
+    let (bytes, local) = (content(2_000_003), &place.local);
+    std::fs::create_dir_all(local.join("tree/deep/er")).unwrap();
+    std::fs::write(local.join("tree/a"), &bytes).unwrap();
+    std::fs::write(local.join("tree/deep/b c"), "x").unwrap();
+    std::fs::write(local.join("tree/deep/er/n\u{e4}me"), "y").unwrap();
+    let password = String::from_utf8(succeed("rclone", &["obscure", "x"], local)).unwrap();
+    let port = place.port();
+    let rclone = |arguments: &[&str]| {
+        let fixed =
+            ["--config", "/dev/null", "--ftp-host", "127.0.0.1", "--ftp-port", &port, "--ftp-user", "anonymous"];
+        succeed("rclone", &[&fixed[..], &["--ftp-pass", password.trim()], arguments].concat(), local)
+    };
+    rclone(&["copy", "tree", ":ftp:up"]);
+    assert_eq!(read(&place.root.join("up/a")), bytes);
+    assert_eq!(read(&place.root.join("up/deep/er/n\u{e4}me")), b"y");
+    // Times are kept, so that nothing differs.
+    rclone(&["check", "tree", ":ftp:up"]);
+    rclone(&["copy", ":ftp:up", "down"]);
+    assert_eq!(read(&local.join("down/a")), bytes);
+    assert_eq!(read(&local.join("down/deep/b c")), b"x");
+    rclone(&["moveto", ":ftp:up/a", ":ftp:up/other"]);
+    rclone(&["deletefile", ":ftp:up/deep/b c"]);
+    assert!(place.root.join("up/other").exists() && !place.root.join("up/deep/b c").exists());
+    rclone(&["purge", ":ftp:up"]);
+    assert!(!place.root.join("up").exists());
+}

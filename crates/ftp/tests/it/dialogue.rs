@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use verbena_ftp::{
-    Action, FileAnswer, FileError, FileWork, Login, Machine, Outcome, Rights, Settings, Tls, TransferError, What,
+    Action, FileAnswer, FileError, FileWork, Login, LoginError, Machine, Outcome, Rights, Settings, Tls, TransferError,
+    What,
 };
 use verbena_terms::Time;
 
@@ -38,8 +39,8 @@ impl Script {
         let mut script = Script::new(settings());
         script.say("USER a");
         script.say("PASS b");
-        let login = Login { rights, fxp: vec!["198.51.100.5".parse().unwrap()], atomic_stores: false };
-        script.machine.outcome(Outcome::Login(Some(login)), at(0));
+        let login = Login { rights, fxp: vec!["198.51.100.5".parse().unwrap()], ..Login::default() };
+        script.machine.outcome(Outcome::Login(Ok(login)), at(0));
         script.machine.actions();
         script
     }
@@ -102,7 +103,7 @@ fn nothing_but_the_first_words_goes_without_a_login() {
         assert_eq!(script.codes(line), [code], "{line}");
     }
     assert_eq!(script.say("PASS b"), [Action::Login { user: b"a".to_vec(), password: b"b".to_vec() }]);
-    script.machine.outcome(Outcome::Login(None), at(0));
+    script.machine.outcome(Outcome::Login(Err(LoginError::Wrong)), at(0));
     assert_eq!(script.replies(), ["530"]);
 }
 
@@ -113,7 +114,7 @@ fn three_wrong_passwords_close() {
     for _ in 0..3 {
         script.say("USER a");
         script.say("PASS b");
-        script.machine.outcome(Outcome::Login(None), at(0));
+        script.machine.outcome(Outcome::Login(Err(LoginError::Wrong)), at(0));
         seen.extend(script.replies());
     }
     assert_eq!(seen, ["530", "530", "421", "close"]);

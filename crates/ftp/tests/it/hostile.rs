@@ -1,7 +1,7 @@
 //! Bad input to the machine, cut at every byte.
 
 use proptest::prelude::*;
-use verbena_ftp::{Action, FileError, Machine, Outcome, Rights, TransferError};
+use verbena_ftp::{Action, FileError, LoginError, Machine, Outcome, Rights, TransferError};
 
 use crate::dialogue::{Script, at, codes, settings};
 
@@ -62,7 +62,7 @@ fn answer(machine: &mut Machine, all: &mut Vec<Action>) {
                 Action::Transfer(_) => {
                     machine.outcome(Outcome::Ended(Err(TransferError::NoConnection)), at(0));
                 }
-                Action::Login { .. } => machine.outcome(Outcome::Login(None), at(0)),
+                Action::Login { .. } => machine.outcome(Outcome::Login(Err(LoginError::Wrong)), at(0)),
                 _ => {}
             }
         }

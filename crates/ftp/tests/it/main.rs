@@ -6,6 +6,7 @@ mod bench;
 mod clients;
 mod dialogue;
 mod hostile;
+mod limits;
 mod sessions;
 mod sockets;
 mod tls;

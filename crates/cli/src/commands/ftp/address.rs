@@ -30,18 +30,20 @@ impl Reach {
 
     /// What `text` names: `ftp://[USER[:PASSWORD]@]HOST[:PORT]/PATH`, or the same with `ftps`.
     pub fn location(&self, text: &str) -> Result<Location, String> {
-        let wrong = |why: &str| format!("not ftp://USER:PASSWORD@HOST:PORT/PATH: {why}");
-        let url = url::Url::parse(text).map_err(|error| wrong(&error.to_string()))?;
-        let is_implicit = match url.scheme() {
-            "ftp" => false,
-            "ftps" => true,
-            _ => return Err(wrong("it begins with something else")),
-        };
+        let wrong =
+            |why: &str| format!("{why}; a server's address is ftp://HOST/PATH, or ftp://USER:PASSWORD@HOST:PORT/PATH");
+        if !is_remote(text) {
+            // A word, or another kind of address, which may hold a password.
+            let kind = text.split_once("://").map_or(text, |(scheme, _)| scheme);
+            return Err(wrong(&format!("{kind:?} does not begin with ftp:// or ftps://")));
+        }
+        let url = url::Url::parse(text).map_err(|error| wrong(&format!("the address cannot be read: {error}")))?;
+        let is_implicit = url.scheme() == "ftps";
         if self.ca.is_some() && !self.tls && !is_implicit {
             return Err("--ca is for encrypted connections: add --tls, or use ftps://".into());
         }
         let decoded = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
-        let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| wrong("it names no host"))?;
+        let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(|| wrong("the address names no host"))?;
         let (user, password) = match url.username() {
             "" => ("anonymous".to_owned(), "verbena@".to_owned()),
             user => (decoded(user), url.password().map(decoded).unwrap_or_default()),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use verbena_ftp::{CopyError, Date, Listed, ListedKind, Location, Moved, Remote, Root, VirtualPath};
+use verbena_ftp::{CopyError, Date, Listed, ListedKind, Location, Moved, Remote};
 
 use super::address::Reach;
 use crate::error::{Error, Result};
@@ -156,26 +156,9 @@ fn connect(reach: &Reach, url: &str) -> Result<(Remote, Location)> {
     Ok((Remote::connect(&location, reach.timeout())?, location))
 }
 
-/// Where a file goes on this side: below which directory, and by which name. A directory takes the name there.
-fn target(to: &Path, there: &[u8]) -> Result<(Root, VirtualPath)> {
-    use std::os::unix::ffi::OsStrExt;
-    let (directory, name) = match (to.is_dir(), to.file_name()) {
-        (false, Some(name)) => (to.parent().filter(|parent| !parent.as_os_str().is_empty()), name.as_bytes()),
-        _ => (Some(to), there.rsplit(|byte| *byte == b'/').next().unwrap_or_default()),
-    };
-    let directory = directory.unwrap_or(Path::new("."));
-    let local = |error| CopyError::Local { path: directory.to_owned(), error };
-    let name = match name {
-        b"" => None,
-        name => VirtualPath::root().descend(name),
-    };
-    let name = name.ok_or_else(|| refused("the address ends with no name of a file: say what it is to be called"))?;
-    Ok((Root::open(directory).map_err(local)?, name))
-}
-
 /// Fetches one file.
 pub fn get(remote: &mut Remote, there: &[u8], to: &Path, report: &mut dyn FnMut(u64) -> bool) -> Result<Moved> {
-    let (root, name) = target(to, there)?;
+    let (root, name) = verbena_ftp::target(to, there)?;
     Ok(remote.get(there, &root, &name, report)?)
 }
 

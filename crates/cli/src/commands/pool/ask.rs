@@ -29,7 +29,7 @@ pub enum Command {
     /// Give a key another time. Exit code 1 if it has no value.
     #[command(after_long_help = "Examples:\n  verbena pool touch greeting 2h")]
     Touch(Touch),
-    /// List the objects in the memory of the pool that is asked: key, bytes, expiry. The first ten thousand.
+    /// List the valid objects in the memory of the pool that is asked: key, bytes, expiry. Of the first ten thousand.
     #[command(after_long_help = "Examples:\n  verbena pool ls --json")]
     Ls(Ls),
     /// Show what the pool that is asked counts.
@@ -68,7 +68,7 @@ pub struct Set {
     /// The value; standard input if it is left out.
     value: Option<String>,
     /// After how long it expires; 0s is never. Whole seconds.
-    #[arg(long, value_name = "TIME", default_value_t = Lapse(Duration::ZERO), value_parser = Lapse::or_seconds)]
+    #[arg(long, value_name = "TIME", default_value_t = Lapse(Duration::ZERO), value_parser = whole_seconds)]
     expires: Lapse,
     /// The client's flags.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
@@ -91,7 +91,7 @@ pub struct Touch {
     /// The key.
     key: String,
     /// After how long it expires; 0s is never. Whole seconds.
-    #[arg(value_name = "TIME", value_parser = Lapse::or_seconds)]
+    #[arg(value_name = "TIME", value_parser = whole_seconds)]
     expires: Lapse,
     #[command(flatten)]
     reach: Reach,
@@ -149,9 +149,19 @@ struct Listed {
     expires: u64,
 }
 
-/// Whole seconds, the last one begun.
+/// A time that the protocol can say.
+fn whole_seconds(given: &str) -> std::result::Result<Lapse, String> {
+    let lapse = Lapse::or_seconds(given).map_err(|error| error.to_string())?;
+    match (lapse.0.subsec_nanos(), u32::try_from(lapse.0.as_secs())) {
+        (0, Ok(_)) => Ok(lapse),
+        (0, Err(_)) => Err("too long: 0s is never".into()),
+        _ => Err(format!("memcached counts whole seconds: for example {}s", lapse.0.as_secs() + 1)),
+    }
+}
+
+/// What [`whole_seconds`] let through.
 fn seconds(lapse: Lapse) -> u32 {
-    u32::try_from(lapse.0.as_millis().div_ceil(1000)).unwrap_or(u32::MAX)
+    u32::try_from(lapse.0.as_secs()).unwrap_or(u32::MAX)
 }
 
 fn report(format: Format, done: &Done<'_>) -> Result<()> {
@@ -238,12 +248,17 @@ fn get(key: &str, reach: &Reach) -> Result<()> {
 }
 
 fn list(reach: &Reach) -> Result<()> {
-    let all = reach.client()?.statistics("objects")?;
-    let listed = all.into_iter().map(|(key, rest)| {
-        let (bytes, expires) = rest.split_once(' ').unwrap_or((&rest, ""));
-        Listed { key, bytes: bytes.parse().unwrap_or(0), expires: expires.parse().unwrap_or(0) }
-    });
-    let listed: Vec<Listed> = listed.collect();
+    let mut client = reach.client()?;
+    let mut listed = Vec::new();
+    for (key, rest) in client.statistics("objects")? {
+        let numbers: Vec<u64> = rest.split(' ').filter_map(|number| number.parse().ok()).collect();
+        // A copy whose key has another value by now lies there until its room is needed.
+        if let [bytes, expires, cas] = numbers[..]
+            && client.cas(&key)? == Some(cas)
+        {
+            listed.push(Listed { key, bytes, expires });
+        }
+    }
     let mut out = output();
     if reach.format.json {
         return write_json(&mut out, &listed);
