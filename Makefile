@@ -57,7 +57,7 @@ test-verbs: setup ## What needs RDMA devices, on emulated machines that have the
 	@scripts/test-verbs.sh
 
 .PHONY: package
-package: rust ## Build the Debian package, into target/debian
+package: rust ## Make a release in target/packages: archive, Debian, Python, Node, C
 	@scripts/setup-debian.sh package
 	@scripts/package.sh
 

@@ -47,7 +47,7 @@ case "$what" in test | package) bound=yes ;; esac
 
 if [ "$what" = package ]; then
     # Says which packages the program's libraries are in; makes the Debian in which the package is tested.
-    commands+=(dpkg-shlibdeps:dpkg-dev mmdebstrap:mmdebstrap)
+    commands+=(dpkg-shlibdeps:dpkg-dev mmdebstrap:mmdebstrap curl:curl ip:iproute2 npm:npm)
 fi
 
 if [ "$machine" ]; then
@@ -74,7 +74,7 @@ done
 if [ "$what" = test ] && ! python3 -c 'import http.server, sqlite3' 2>/dev/null; then
     packages+=(python3)
 fi
-if [ "$what" = test ] && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
+if [[ $what = test || $what = package ]] && ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
     packages+=(python3-venv)
 fi
 if [ "$what" = test ]; then

@@ -39,6 +39,7 @@ says() {
 needed=$(echo "$(field Depends), $(field Recommends)" | sed -E 's/ \([^)]*\)//g; s/ \|[^,]*//g; s/, /,/g')
 mmdebstrap --quiet --variant=apt --include="$needed" bookworm "$root"
 cp "$package" "$root/tmp/verbena.deb"
+scripts/test-first-hit.sh "${CARGO_TARGET_DIR:-target}/packages" "$root"
 within dpkg --install /tmp/verbena.deb
 
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)

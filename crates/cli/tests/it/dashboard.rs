@@ -101,6 +101,7 @@ fn what_happens_is_on_the_page() {
         charts(&mut browser);
         assert_eq!(browser.evaluate(WHOLE), true, "something has no label");
         schemes(&mut browser);
+        nothing_overflows(&mut browser);
         phone(&mut browser);
         assert_eq!(browser.complaints, Vec::<String>::new(), "the page complains");
     });
@@ -182,6 +183,28 @@ fn schemes(browser: &mut Browser) {
         browser.picture(scheme);
     }
     assert_ne!(grounds[0], grounds[1], "dark is as light");
+}
+
+/// What is wider than the card or the page that it is in. A table's head that is there for those who listen alone is not seen.
+const WIDER: &str = r#"
+(() => [...document.querySelectorAll("main *:not(svg *)")].filter((e) => e.getClientRects().length > 0)
+  .filter((e) => getComputedStyle(e.closest("thead") ?? e).position !== "absolute")
+  .filter((e) => {
+    const end = Math.min(document.documentElement.clientWidth, e.parentElement.closest(".panel, .tile, .chart")?.getBoundingClientRect().right ?? Infinity);
+    return e.getBoundingClientRect().right > end + 1;
+  })
+  .map((e) => `${e.tagName} ${e.className} ${e.textContent.slice(0, 40)}`).join("; "))()"#;
+
+fn nothing_overflows(browser: &mut Browser) {
+    for width in [1280, 1100, 1000, 760, 390] {
+        browser.look_like(width, 900, width < 720, "light");
+        assert_eq!(browser.evaluate(WIDER), "", "wider than its card at {width}");
+        browser.picture(&format!("wide-{width}"));
+    }
+    browser.look_like(1280, 900, false, "light");
+    let lines = "Math.max(...[...document.querySelectorAll('#nodes tbody tr')].map((row) => row.getBoundingClientRect().height / 20))";
+    let lines = browser.evaluate(lines).as_f64().unwrap();
+    assert!(lines < 4.0, "a row of the nodes is {lines:.1} lines high");
 }
 
 fn phone(browser: &mut Browser) {
