@@ -150,7 +150,12 @@ impl Site {
         // Apache does not work as root, and the helper answers its own user alone: it is another user for itself.
         let mut command = Command::new("unshare");
         command.args(["-U", "--map-user=33", "--map-group=33", "apache2", "-DFOREGROUND", "-f"]).arg(&file);
-        let process = command.env_remove("LD_LIBRARY_PATH").env("VERBENA_WITHOUT", without).env("VERBENA_SWITCHED", at_path).spawn().unwrap();
+        let process = command
+            .env_remove("LD_LIBRARY_PATH")
+            .env("VERBENA_WITHOUT", without)
+            .env("VERBENA_SWITCHED", at_path)
+            .spawn()
+            .unwrap();
         let mut apache = Apache { process, port, directory };
         programs::wait_for("Apache", || {
             let ended = apache.process.try_wait().unwrap();

@@ -57,8 +57,10 @@ impl Drop for Ended {
 pub fn extension() -> Option<PathBuf> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     let build = || {
-        let has_all = has("php", &["-r", "exit(PHP_VERSION_ID >= 80200 && extension_loaded('mysqli') && extension_loaded('dom') ? 0 : 1);"])
-            && has("php-config", &["--includes"]);
+        let has_all = has(
+            "php",
+            &["-r", "exit(PHP_VERSION_ID >= 80200 && extension_loaded('mysqli') && extension_loaded('dom') ? 0 : 1);"],
+        ) && has("php-config", &["--includes"]);
         if !has_all {
             eprintln!("skipped: php8.2-cli, php8.2-mysql, php8.2-xml and php8.2-dev are not installed");
             return None;
