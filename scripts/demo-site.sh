@@ -28,7 +28,7 @@ for file in "$programs/verbena" "$libraries/libverbena.so"; do
     fi
 done
 . "$here/scripts/site/$site.sh"
-for program in apache2 apxs php-fpm8.2 php mariadbd mariadb-install-db /usr/bin/python3; do
+for program in apache2 apxs php-fpm8.2 php php-config mariadbd mariadb-install-db /usr/bin/python3; do
     command -v "$program" >/dev/null || { echo "skipped: $program is not installed" && exit 77; }
 done
 is_there || { echo "skipped: $needs is not installed" && exit 77; }
@@ -51,14 +51,14 @@ exec 9<"$0"
 flock 9
 echo "installing $package's site on MariaDB ..."
 make -s -C "$here/adapters/httpd" OUT="$directory" LIBRARY="$libraries" ${SWITCHES:+SWITCHES="$SWITCHES"} "$directory/mod_verbena.so"
-php_flags=()
+configure_php
 start_database
 install_site
 # Chosen here, because the relay's proxy asks them too.
 choose_port 8000 && applications=("$port")
 choose_port 8000 && applications+=("$port")
 start_nodes "$proxies" --origin "http://127.0.0.1:${applications[0]}" --origin "http://127.0.0.1:${applications[1]}" \
-    --database-complete "${complete:-true}"
+    --database-complete false
 configure_site
 for nth in 1 2; do
     start_application "$nth" 3 "${applications[nth - 1]}"

@@ -26,6 +26,8 @@ if [ "$what" = test ]; then
     commands+=(apache2:apache2-bin apxs:apache2-dev)
     # Makes certificates, and speaks TLS to the proxy and to the FTP server.
     commands+=(openssl:openssl)
+    # PHP with the extension, and what builds it.
+    commands+=(php:php8.2-cli phpize:php8.2-dev)
     # Databases behind the relay, and clients of theirs.
     commands+=(mariadbd:mariadb-server mariadb:mariadb-client psql:postgresql-client)
     # The package for Node, and what installs the frameworks that it is tested with.
@@ -87,6 +89,11 @@ if [ "$what" = test ]; then
     # A server of FTP and a client of memcached that are not ours.
     /usr/bin/python3 -c 'import pyftpdlib' 2>/dev/null || packages+=(python3-pyftpdlib)
     /usr/bin/python3 -c 'import pymemcache' 2>/dev/null || packages+=(python3-pymemcache)
+fi
+if [ "$what" = test ]; then
+    for extension in mysqli:php8.2-mysql dom:php8.2-xml; do
+        php -m 2>/dev/null | grep -qx "${extension%%:*}" || packages+=("${extension##*:}")
+    done
 fi
 if [ "$what" = site ]; then
     for extension in mysqli:php8.2-mysql mbstring:php8.2-mbstring xml:php8.2-xml intl:php8.2-intl gd:php8.2-gd; do

@@ -66,7 +66,7 @@ static apr_status_t recall_headers(cache_handle_t *h, request_rec *r)
     apr_status_t rv = settings.inner->recall_headers(h, r);
     if (rv != APR_SUCCESS)
         return miss(r, rv);
-    stamp = apr_table_get(h->resp_hdrs, STAMP);
+    stamp = c && without("V1") ? kept_beside(r, c->key) : apr_table_get(h->resp_hdrs, STAMP);
     if (!c || !stamp || !(verbena_fill_is_current(c->fill, stamp) || without("V7"))) {
         settings.inner->remove_url(h, r);
         return miss(r, APR_NOTFOUND);
@@ -113,8 +113,12 @@ static apr_status_t commit_entity(cache_handle_t *h, request_rec *r)
             say(r, APLOG_DEBUG, "not stored");
         give_back(pages, result);
     }
-    if (result == VERBENA_OK)
+    if (result == VERBENA_OK) {
+        if (without("V1"))
+            keep_beside(r, c->key, c->stamp);
+        pause_at(r, "commit");
         return settings.inner->commit_entity(h, r);
+    }
     settings.inner->remove_entity(h);
     return APR_EGENERAL;
 }

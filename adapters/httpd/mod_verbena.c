@@ -39,6 +39,59 @@ int without(const char *rule)
     const char *off = getenv("VERBENA_WITHOUT");
     return off && strstr(off, rule);
 }
+
+/* Where a test has its files. */
+static const char *in_test(request_rec *r, const char *name)
+{
+    const char *directory = getenv("VERBENA_SWITCHED");
+    return directory ? apr_pstrcat(r->pool, directory, "/", name, NULL) : NULL;
+}
+
+static const char *beside(request_rec *r, const char *key)
+{
+    apr_ssize_t length = APR_HASH_KEY_STRING;
+    return in_test(r, apr_psprintf(r->pool, "stamp-%08x", apr_hashfunc_default(key, &length)));
+}
+
+void keep_beside(request_rec *r, const char *key, const char *stamp)
+{
+    const char *path = beside(r, key);
+    FILE *file = path ? fopen(path, "w") : NULL;
+    if (file) {
+        fputs(stamp, file);
+        fclose(file);
+    }
+}
+
+const char *kept_beside(request_rec *r, const char *key)
+{
+    char stamp[STAMP_BYTES] = "";
+    const char *path = beside(r, key);
+    FILE *file = path ? fopen(path, "r") : NULL;
+    if (file) {
+        if (!fgets(stamp, sizeof stamp, file))
+            stamp[0] = 0;
+        fclose(file);
+    }
+    return stamp[0] ? apr_pstrdup(r->pool, stamp) : NULL;
+}
+
+void pause_at(request_rec *r, const char *what)
+{
+    const char *path = in_test(r, what), *here;
+    apr_finfo_t found;
+    FILE *file;
+    if (!path || apr_stat(&found, path, APR_FINFO_TYPE, r->pool) != APR_SUCCESS)
+        return;
+    /* Only the first waits, and it says that it does. */
+    here = apr_pstrcat(r->pool, path, "-here", NULL);
+    if (apr_stat(&found, here, APR_FINFO_TYPE, r->pool) == APR_SUCCESS)
+        return;
+    if ((file = fopen(here, "w")))
+        fclose(file);
+    while (apr_stat(&found, path, APR_FINFO_TYPE, r->pool) == APR_SUCCESS)
+        apr_sleep(10000);
+}
 #endif
 
 /* ---- Connections: one for each thread that needs one at the moment. ---- */
@@ -153,6 +206,9 @@ static int before_cache(request_rec *r, int lookup)
     const char *control = apr_table_getm(r->pool, r->headers_in, "Cache-Control");
     state *s;
     (void)lookup;
+    /* A proxy of ours says it to the application, and no client does. */
+    if (settings.inner && !r->main)
+        apr_table_unset(r->headers_in, "Verbena-Fill");
     if (!settings.inner || r->main || r->method_number != M_GET ||
         (control && (ap_strcasestr(control, "no-store") || ap_strcasestr(control, "only-if-cached"))))
         return DECLINED;

@@ -7,6 +7,7 @@
 #include "httpd.h"
 
 #include "ap_provider.h"
+#include "apr_hash.h"
 #include "apr_strings.h"
 #include "apr_thread_mutex.h"
 #include "http_config.h"
@@ -17,6 +18,7 @@
 #include "mod_cache.h"
 #include "util_filter.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,8 +97,16 @@ apr_status_t hold(ap_filter_t *f, apr_bucket_brigade *bb);
 #ifdef VERBENA_SWITCHES
 /* Of the tests' own build alone: VERBENA_WITHOUT names rules that do not hold. */
 int without(const char *rule);
+/* Without V1: the stamps of copies, in a table beside them. */
+void keep_beside(request_rec *r, const char *key, const char *stamp);
+const char *kept_beside(request_rec *r, const char *key);
+/* Waits as long as the test has a file of this name. */
+void pause_at(request_rec *r, const char *what);
 #else
 #define without(rule) 0
+#define keep_beside(r, key, stamp) (void)0
+#define kept_beside(r, key) NULL
+#define pause_at(r, what) (void)0
 #endif
 
 #pragma GCC visibility pop

@@ -9,9 +9,9 @@ needs=mediawiki
 
 install_site() {
     sql -e "CREATE DATABASE wiki; CREATE USER wiki IDENTIFIED BY 'secret'; GRANT ALL ON wiki.* TO wiki; CREATE USER wiki@localhost IDENTIFIED BY 'secret'; GRANT ALL ON wiki.* TO wiki@localhost"
-    mkdir "$directory/settings" "$directory/images" "$directory/cache"
+    mkdir "$directory/settings" "$directory/images" "$directory/cache" "$directory/tmp"
     # Past the relay, which knows nothing of these tables yet.
-    php -d apc.enabled=0 "$root/maintenance/install.php" --confpath "$directory/settings" --dbtype mysql --dbserver "localhost:$directory/mysql.sock" \
+    php "$root/maintenance/install.php" --confpath "$directory/settings" --dbtype mysql --dbserver "localhost:$directory/mysql.sock" \
         --dbname wiki --dbuser wiki --dbpass secret --server "http://$host" --scriptpath "" --pass 'one of many words' --lang en \
         Wiki Admin >"$directory/install.log" 2>&1 || fail "MediaWiki is not installed: $(tail -n 5 "$directory/install.log")"
 }
@@ -35,16 +35,22 @@ configure_site() {
 # The checker edits faster than a person.
 \$wgRateLimits = [];
 \$wgPingback = false;
+# MediaWiki looks at /tmp otherwise, which is none of the program.
+\$wgTmpDirectory = "$directory/tmp";
+# Nor is the place of the file that makes the wiki read-only.
+\$wgReadOnlyFile = "$directory/settings/read-only";
 \$wgEnableUploads = true;
 \$wgUploadDirectory = "$directory/images";
 \$wgUploadPath = "/images";
 \$wgShowExceptionDetails = true;
 PHP
     fpm_settings="env[MW_CONFIG_FILE] = $directory/settings/LocalSettings.php"
+    # Texts of messages are kept in files, which change with the program.
+    code=$root:/usr/share/mediawiki:/etc/mediawiki:$directory/settings:$directory/cache
     application_settings="Alias /images $directory/images"
 }
 
 # What a person has in cron.
 cron() {
-    MW_CONFIG_FILE="$directory/settings/LocalSettings.php" php -d apc.enabled=0 "$root/maintenance/runJobs.php" --maxjobs 20
+    MW_CONFIG_FILE="$directory/settings/LocalSettings.php" php "$root/maintenance/runJobs.php" --maxjobs 20
 }

@@ -101,6 +101,18 @@ CONF
     done
 }
 
+# What PHP loads: what is installed, without APCu, which is a store beside the database (docs/SITES.md), and with our extension.
+configure_php() {
+    local file
+    mkdir "$directory/php"
+    for file in /etc/php/8.2/fpm/conf.d/*.ini; do
+        case "$file" in *-apcu.ini) ;; *) ln -s "$file" "$directory/php" ;; esac
+    done
+    make -s -C "$here/adapters/php" OUT="$directory"
+    echo "extension=$directory/verbena.so" >"$directory/php/90-verbena.ini"
+    export PHP_INI_SCAN_DIR=$directory/php
+}
+
 # Application server $1: PHP-FPM with $2 workers, and Apache before it at port $3.
 start_application() {
     local name=app-$1 workers=$2 port=$3
@@ -115,8 +127,7 @@ pm.max_children = $workers
 catch_workers_output = yes
 ${fpm_settings:-}
 CONF
-    # No store beside the database is on (docs/SITES.md).
-    start "$name-php" "${as[@]}" php-fpm8.2 --nodaemonize --fpm-config "$directory/$name.fpm" -d apc.enabled=0 "${php_flags[@]}"
+    start "$name-php" "${as[@]}" php-fpm8.2 --nodaemonize --fpm-config "$directory/$name.fpm" -d "verbena.code=$code"
     {
         apache_head "$name" "$port" proxy proxy_fcgi dir mime alias
         cat <<CONF

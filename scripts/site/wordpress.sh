@@ -54,11 +54,14 @@ foreach (['comment_moderation' => 0, 'comment_previously_approved' => 0, 'commen
 wp_insert_user(['user_login' => 'bob', 'user_pass' => 'words of bob', 'user_email' => 'bob@$host', 'role' => 'subscriber', 'display_name' => 'Bob-himself']);
 for (\$nth = 0; \$nth < 5; \$nth++) echo wp_insert_post(['post_title' => "Post \$nth", 'post_content' => "version-0-of-\$nth", 'post_status' => 'publish', 'post_author' => 1]), "\\n";
 PHP
-    php -d apc.enabled=0 "$directory/install.php" >"$directory/posts" 2>"$directory/install.log" ||
+    php "$directory/install.php" >"$directory/posts" 2>"$directory/install.log" ||
         fail "WordPress is not installed: $(tail -n 5 "$directory/install.log" "$directory/posts")"
     CHECKER="--posts $(grep -E '^[0-9]+$' "$directory/posts" | paste -sd,)"
 }
 
-configure_site() { write_configuration "127.0.0.1:$relay"; }
+configure_site() {
+    write_configuration "127.0.0.1:$relay"
+    code=$root
+}
 
-cron() { php -d apc.enabled=0 "$root/wp-cron.php"; }
+cron() { php "$root/wp-cron.php"; }

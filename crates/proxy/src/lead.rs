@@ -40,7 +40,7 @@ impl Exchange {
         let asked = self.cache.content.now();
         let (mut outgoing, hidden) = self.outgoing(head.clone(), wanted.intent, Conditions::Withheld, &route, client);
         let kind = kind_of(wanted.mode);
-        let charging = self.queries.as_ref().filter(|_| kind == Kind::Coherent).map(Queries::begin);
+        let mut charging = self.queries.as_ref().filter(|_| kind == Kind::Coherent).map(Queries::begin);
         if let Some(charging) = &charging {
             charging.mark(&mut outgoing.headers);
         }
@@ -61,10 +61,13 @@ impl Exchange {
             }
             sent = self.connections.read(&outgoing, Some(&mut place)).await;
         }
-        let (answered, incoming) = match sent.and_then(|answered| asked_for(&outgoing, wanted.intent, answered)) {
+        let (mut answered, incoming) = match sent.and_then(|answered| asked_for(&outgoing, wanted.intent, answered)) {
             Ok(answered) => answered.into_parts(),
             Err(failure) => return self.failed_or_stale(&head, base, failure, why),
         };
+        if let Some(charging) = &mut charging {
+            charging.heed(&mut answered.headers);
+        }
         if is_failure(answered.status)
             && let Some(base) = base.filter(|base| self.serves_for_failed_origin(&base.page))
         {

@@ -10,6 +10,9 @@ use verbena_statements::{Charged, Fill, Fills, Tag, Why, spelled};
 /// By which the application's statements may say for which request they are.
 pub(crate) const FILL: HeaderName = HeaderName::from_static("verbena-fill");
 
+/// In which the application says, with the tag of the fill, that its answer is made of the database alone; or that it is not.
+const COMPLETE: HeaderName = HeaderName::from_static("verbena-complete");
+
 /// The name that every request touches that writes where the database is seen (rule Q11): no page has it in its list, so it reaches those without one.
 const REQUEST: &[u8] = b"\0request";
 
@@ -33,6 +36,8 @@ pub(crate) struct Charging {
     was_only: bool,
     fill: Option<Fill>,
     tag: Tag,
+    /// The answer says that it is made of the database alone.
+    is_proved: bool,
 }
 
 /// What a page depends on, as far as it is known when its head is here.
@@ -58,7 +63,8 @@ impl Queries {
     /// A fill begins.
     pub(crate) fn begin(&self) -> Charging {
         let (tag, was_only) = (tag(), (self.is_only)());
-        Charging { queries: self.clone(), was_only, fill: Some(self.fills.lock().begin(Some(tag))), tag }
+        let fill = Some(self.fills.lock().begin(Some(tag)));
+        Charging { queries: self.clone(), was_only, fill, tag, is_proved: false }
     }
 }
 
@@ -78,6 +84,18 @@ impl Charging {
     pub fn mark(&self, headers: &mut HeaderMap) {
         if let Ok(value) = HeaderValue::try_from(format!("{:016x}", self.tag)) {
             headers.insert(FILL, value);
+        }
+    }
+
+    /// Takes out of an answer what its application testifies. A tag that is another's, or two of them, prove nothing.
+    pub fn heed(&mut self, headers: &mut HeaderMap) {
+        let said = format!("{:016x}", self.tag);
+        let mut lines = headers.get_all(COMPLETE).iter();
+        self.is_proved = lines.next().is_some_and(|line| line.as_bytes() == said.as_bytes()) && lines.next().is_none();
+        if let Some(line) = headers.remove(COMPLETE)
+            && !self.is_proved
+        {
+            tracing::debug!(says = ?line, "an application does not testify that its page is made of the database alone");
         }
     }
 
@@ -116,7 +134,7 @@ impl Depends {
                     why = Some(reason);
                     None
                 }
-                Charged::Names(_) if !charging.queries.is_complete => None,
+                Charged::Names(_) if !(charging.queries.is_complete || charging.is_proved) => None,
                 Charged::Names(set) => charging.queries.dependencies(names, &set),
             },
         };

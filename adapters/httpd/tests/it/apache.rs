@@ -143,13 +143,19 @@ impl Site {
             socket = self.socket(node).display(),
             origin = self.application.port(),
         );
+        let at_path = directory.path().to_owned();
         std::fs::create_dir(directory.path().join("disk")).unwrap();
         let file = directory.path().join("apache.conf");
         std::fs::write(&file, configuration).unwrap();
         // Apache does not work as root, and the helper answers its own user alone: it is another user for itself.
         let mut command = Command::new("unshare");
         command.args(["-U", "--map-user=33", "--map-group=33", "apache2", "-DFOREGROUND", "-f"]).arg(&file);
-        let process = command.env_remove("LD_LIBRARY_PATH").env("VERBENA_WITHOUT", without).spawn().unwrap();
+        let process = command
+            .env_remove("LD_LIBRARY_PATH")
+            .env("VERBENA_WITHOUT", without)
+            .env("VERBENA_SWITCHED", at_path)
+            .spawn()
+            .unwrap();
         let mut apache = Apache { process, port, directory };
         programs::wait_for("Apache", || {
             let ended = apache.process.try_wait().unwrap();
@@ -168,6 +174,19 @@ impl Apache {
         assert!(!children.trim().is_empty());
         let killed = Command::new("kill").arg("-KILL").args(children.split_whitespace()).status().unwrap();
         assert!(killed.success(), "{children}");
+    }
+
+    /// The first answer from now on that is registered is not stored until this is released.
+    pub fn hold_commit(&self) {
+        std::fs::write(self.directory.path().join("commit"), "").unwrap();
+    }
+
+    pub fn is_commit_held(&self) -> bool {
+        self.directory.path().join("commit-here").exists()
+    }
+
+    pub fn release_commit(&self) {
+        std::fs::remove_file(self.directory.path().join("commit")).unwrap();
     }
 
     pub fn log(&self) -> String {

@@ -87,11 +87,13 @@ impl Shared {
         let first = lines.next().transpose()?.unwrap_or_default();
         let mut length = 0;
         let mut conditions = Vec::new();
+        let mut is_of_fill = false;
         for line in lines.by_ref() {
             let line = line?.to_lowercase();
             if line.is_empty() {
                 break;
             }
+            is_of_fill |= line.starts_with("verbena-fill:");
             length = line.strip_prefix("content-length: ").map_or(length, |length| length.parse().unwrap());
             conditions.extend(
                 line.split_once(": ").filter(|(name, _)| name.starts_with("if-")).map(|(_, value)| value.to_owned()),
@@ -121,6 +123,7 @@ impl Shared {
             "dated" => {
                 format!("{named}ETag: \"v{version}\"\r\nLast-Modified: Sun, 29 Nov 2026 10:00:00 GMT\r\n")
             }
+            "fill" => format!("{named}X-Fill: {is_of_fill}\r\n"),
             "public" => format!("{named}Cache-Control: public\r\n"),
             _ => named,
         };

@@ -109,6 +109,9 @@ fn what_is_for_one_client_is_no_others() {
     // A lifetime of the application's is the longest age.
     assert!(!get(port, "/short/f").is_hit());
     wait_for("the end of its lifetime", || !get(port, "/short/f").is_hit());
+    // No client says for which fill of a proxy its request is.
+    let filled = ask(port, "GET", "/fill/h", "Verbena-Fill: 0123456789abcdef\r\n");
+    assert!(filled.head.contains("x-fill: false"), "{filled:?}");
     // What the application announces is not bracketed here.
     kept(port, "/page/g", "");
     post(port, "/announced/g");

@@ -75,3 +75,31 @@ fn without_an_answer_of_the_helper_no_copy_is_used() {
         assert_eq!(is_stale, *without == "V7", "without {without:?}: {}", apache.log());
     }
 }
+
+/// A fill registers its answer and is slow to store it; meanwhile the page changes, and a newer copy is stored.
+#[test]
+fn the_stamp_is_in_the_copy() {
+    if !is_there() {
+        return;
+    }
+    let site = Site::start();
+    for store in ["socache", "disk"] {
+        for without in ["", "V1"] {
+            let apache = site.apache(0, store, without);
+            let name = format!("slow{store}{without}");
+            let path = format!("/page/{name}");
+            apache.hold_commit();
+            let written = std::thread::scope(|scope| {
+                let slow = scope.spawn(|| get(apache.port, &path));
+                wait_for("the first to have registered", || apache.is_commit_held());
+                let written = site.write(&name);
+                wait_for("a newer copy", || get(apache.port, &path).is_hit());
+                apache.release_commit();
+                assert!(slow.join().unwrap().version() < written);
+                written
+            });
+            let is_stale = get(apache.port, &path).version() < written;
+            assert_eq!(is_stale, without == "V1", "{store} without {without:?}: {}", apache.log());
+        }
+    }
+}
