@@ -12,7 +12,15 @@ const HIT: &str = "GET / HTTP/1.1\r\nHost: shop\r\n\r\n";
 
 #[test]
 fn an_update_between_two_requests_of_a_connection_is_seen() {
-    let scene = Scene::new();
+    sees_updates(&Scene::new());
+}
+
+#[test]
+fn an_update_is_seen_where_words_are_waited_for() {
+    sees_updates(&Scene::far_from_home(|_| ()));
+}
+
+fn sees_updates(scene: &Scene) {
     scene.fills("/", "front", "one");
     let mut client = scene.client();
     for _ in 0..20 {
