@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use verbena_cluster::{Departed, Lease, LeaseWord, Member, Roles, View};
 use verbena_fabric::shm::{Settings, Shm};
+use verbena_fabric::tcp::{TcpConfig, TcpFabric};
 use verbena_fabric::{Fabric, Pool};
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
@@ -54,6 +55,16 @@ impl Node {
     pub fn with_home(rank: u32, roles: Roles, home: HomeLimits) -> Node {
         let gate = Arc::default();
         let fabric = open(Incarnation::new(rank, 1), &gate);
+        Node::on(fabric, gate, roles, home)
+    }
+
+    /// One that reaches others by TCP on loopback, so that reads at another home are waited for. Nothing of it can be held, and it has one life.
+    pub fn over_tcp(rank: u32, roles: Roles) -> Node {
+        let fabric = TcpFabric::open(Incarnation::new(rank, 1), TcpConfig::default()).unwrap();
+        Node::on(Arc::new(fabric), Arc::default(), roles, HomeLimits::default())
+    }
+
+    fn on(fabric: Arc<dyn Fabric>, gate: Arc<Gate>, roles: Roles, home: HomeLimits) -> Node {
         let lease = Arc::new(LeaseWord::new());
         let updater = UpdaterLimits { begin_deadline: Duration::from_millis(500), ..UpdaterLimits::default() };
         let options = Options { names: Names::new([3; 16]), home, updater };

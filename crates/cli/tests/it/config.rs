@@ -109,6 +109,7 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
         "proxy.origin" => ("http://a:1,http://b:2", serde_json::json!(["http://a:1", "http://b:2"])),
         "proxy.origin_nodes" => ("a,b", serde_json::json!(["a", "b"])),
         "proxy.replacement" => ("lru", "lru".into()),
+        "proxy.hits" => ("hyper", "hyper".into()),
         "memcached.listen" => ("127.0.0.1:11311", "127.0.0.1:11311".into()),
         "memcached.socket" => ("/some/where", "/some/where".into()),
         "memcached.threads" | "memcached.connections" => ("77", 77.into()),

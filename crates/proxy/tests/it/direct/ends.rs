@@ -4,32 +4,39 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::time::Duration;
 
+use verbena_proxy::Hits;
 use verbena_terms::Lapse;
 
+use super::twins::Twin;
 use crate::scene::{Client, Scene};
 
 const HIT: &str = "GET / HTTP/1.1\r\nHost: shop\r\n\r\n";
 
 #[test]
 fn an_update_between_two_requests_of_a_connection_is_seen() {
-    let scene = Scene::new();
-    scene.fills("/", "front", "one");
-    let mut client = scene.client();
-    for _ in 0..20 {
-        client.send(&HIT.repeat(3));
+    sees_updates(Twin::new(Hits::Direct, false));
+}
+
+#[test]
+fn an_update_is_seen_where_words_are_waited_for() {
+    sees_updates(Twin::new(Hits::Direct, true));
+}
+
+fn sees_updates(mut twin: Twin) {
+    let request = "GET /p/small HTTP/1.1\r\nHost: shop\r\n\r\n";
+    for _ in 0..5 {
+        let mut client = twin.scene.client();
+        client.send(&request.repeat(3));
         for _ in 0..3 {
-            client.answer().is(200, "one").said("verbena; hit");
+            client.answer().has(200).said("verbena; hit");
         }
-        let ticket = scene.begins(Some("front"));
-        client.get("/");
-        let asked = scene.origin.asked("/");
-        scene.ends(ticket);
-        asked.depends("front", "one");
-        client.answer().is(200, "one").said("detail=update-open");
-        client.get("/");
-        scene.origin.asked("/").depends("front", "one");
-        client.answer().is(200, "one").said("fwd=");
-        scene.hits("/", "one");
+        let ticket = twin.scene.begins(Some("front"));
+        client.get("/p/small");
+        client.answer().has(200).said("detail=update-open");
+        twin.scene.ends(ticket);
+        client.get("/p/small");
+        client.answer().has(200).said("fwd=stale");
+        twin.fill();
     }
 }
 

@@ -67,6 +67,11 @@ const FIELDS: [&str; 36] = [
     "Content-Length: 0",
 ];
 
+/// Of these, fields that are a part of a page's key.
+const OTHER_PAGE: [&str; 3] = ["X-Forwarded-", "Forwarded:", "Cookie: lang="];
+/// Of these, fields by which a standard page is asked about.
+const ANEW: [&str; 2] = ["Cache-Control: no-cache", "Cache-Control: max-age=0"];
+
 /// What may end a connection, or leave it to hyper.
 const LAST: [&str; 24] = [
     "GET /p/small HTTP/1.1\r\nHost: shop\r\nConnection: close\r\n\r\n",
@@ -129,7 +134,13 @@ fn request(chance: &mut Chance, nth: usize) -> String {
     let mut fields = vec![host.to_owned()];
     for _ in 0..chance.of(&[0, 0, 0, 1, 1, 2, 5]) {
         let field = chance.of(&FIELDS);
-        fields.push(field.to_owned());
+        // A page is stored a moment after its answer. So that no request meets another in that moment, those for pages of the cache
+        // bring none in, and none anew.
+        let brings_another = OTHER_PAGE.iter().any(|begin| field.starts_with(begin)) && path != other;
+        let brings_anew = ANEW.contains(&field) && path.starts_with("/s/");
+        if !brings_another && !brings_anew {
+            fields.push(field.to_owned());
+        }
     }
     // Several that say the same length are one more oddity, which hyper has to itself.
     match chance.below(24) {

@@ -8,14 +8,14 @@ use super::requests::{Chance, script};
 use super::twins::{Twin, count_the_same};
 
 /// How long requests by chance are sent, unless a long run says how many.
-const BUDGET: Duration = Duration::from_secs(10);
+const BUDGET: Duration = Duration::from_secs(5);
 /// Requests of a long run.
 const LONG: usize = 1_000_000;
 /// Requests after which new twins begin: what a proxy remembers for a time is not over for both at once.
 const GENERATION: usize = 20_000;
 
-fn twins() -> [Twin; 2] {
-    [Twin::new(Hits::Direct), Twin::new(Hits::Hyper)]
+fn twins(are_far_from_home: bool) -> [Twin; 2] {
+    [Hits::Direct, Hits::Hyper].map(|hits| Twin::new(hits, are_far_from_home))
 }
 
 /// Both get these pieces. Updates are the end of all pages; then these come into the cache again.
@@ -35,8 +35,17 @@ fn compare(twins: &mut [Twin; 2], pieces: &[&[u8]], what: &str) {
 
 #[test]
 fn requests_by_chance_are_answered_the_same() {
+    by_chance(false);
+}
+
+#[test]
+fn requests_by_chance_whose_words_are_waited_for_are_answered_the_same() {
+    by_chance(true);
+}
+
+fn by_chance(are_far_from_home: bool) {
     let is_long = std::env::var_os("VERBENA_LONG").is_some();
-    let (mut twins, began) = (twins(), Instant::now());
+    let (mut twins, began) = (twins(are_far_from_home), Instant::now());
     let (mut requests, mut fresh, mut nth, mut direct) = (0, 0, 0, 0);
     let seeds = if is_long { 1.. } else { 1_000_000.. };
     for seed in seeds {
@@ -44,7 +53,7 @@ fn requests_by_chance_are_answered_the_same() {
             break;
         }
         if requests - fresh > GENERATION {
-            (twins, fresh) = (self::twins(), requests);
+            (twins, fresh) = (self::twins(are_far_from_home), requests);
         }
         let mut chance = Chance::new(seed);
         let script = script(&mut chance, &mut nth);
@@ -62,7 +71,7 @@ fn requests_by_chance_are_answered_the_same() {
 
 #[test]
 fn the_corpus_is_answered_the_same() {
-    let mut twins = twins();
+    let mut twins = twins(false);
     let mut nth = 0;
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/http_head");
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use verbena_caching::{CookieRule, Mode, Rule, Writes};
 use verbena_metrics::Value;
-use verbena_proxy::Hits;
+use verbena_proxy::{Hits, ProxyConfig};
 use verbena_terms::Time;
 
 use crate::scene::{Client, PATIENCE, Scene, next_head};
@@ -53,7 +53,7 @@ pub struct Outcome {
 }
 
 impl Twin {
-    pub fn new(hits: Hits) -> Twin {
+    pub fn new(hits: Hits, is_far_from_home: bool) -> Twin {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -65,7 +65,7 @@ impl Twin {
             }
         });
         let rule = |prefix: &str, writes| Rule { prefix: prefix.into(), writes, ..Rule::default() };
-        let scene = Scene::with(|config| {
+        let change = |config: &mut ProxyConfig| {
             config.origin = vec![format!("http://{address}")];
             config.hits = hits;
             config.threads = 1;
@@ -80,7 +80,8 @@ impl Twin {
                 rule("/w", Some(Writes::UnsafeMethods)),
                 standard,
             ];
-        });
+        };
+        let scene = if is_far_from_home { Scene::far_from_home(change) } else { Scene::with(change) };
         let mut twin = Twin { scene, asked, before: BTreeMap::new() };
         twin.fill();
         twin

@@ -11,7 +11,7 @@ pub mod visitor;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use verbena_cluster::{Lease, Roles};
+use verbena_cluster::{Lease, Role, Roles};
 use verbena_content::Scope;
 use verbena_content::service::{Finish, Ticket};
 use verbena_content::testing::{Node, assemble, assemble_in};
@@ -50,16 +50,26 @@ impl Scene {
 
     /// Where a relay sees what the application asks its database.
     pub fn before_a_database(queries: Option<Queries>, change: impl FnOnce(&mut ProxyConfig)) -> Scene {
+        Scene::on(vec![Node::start(1, Roles::ALL)], queries, change)
+    }
+
+    /// The home is another node, which is reached by TCP: words are waited for.
+    pub fn far_from_home(change: impl FnOnce(&mut ProxyConfig)) -> Scene {
+        let nodes = vec![Node::over_tcp(1, Roles::ALL.without(Role::Home)), Node::over_tcp(2, Roles::of(Role::Home))];
+        Scene::on(nodes, None, change)
+    }
+
+    fn on(mut nodes: Vec<Node>, queries: Option<Queries>, change: impl FnOnce(&mut ProxyConfig)) -> Scene {
         let origin = Origin::start();
         let registry = Registry::new();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let nodes = [Node::start(1, Roles::ALL)];
         runtime.block_on(async {
             assemble(&nodes).await;
             // A home has all busy at first.
             nodes[0].fill_eventually(b"ready", nodes[0].only(b"ready")).await;
         });
-        let [node] = nodes;
+        let others = nodes.split_off(1);
+        let node = nodes.remove(0);
         let mut config = ProxyConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             origin: vec![origin.url()],
@@ -75,7 +85,7 @@ impl Scene {
         change(&mut config);
         let loads = verbena_monitor::Loads::default();
         let proxy = Proxy::start(&config, node.content.clone(), &loads, (queries, None), &registry).unwrap();
-        Scene { node, proxy, origin, registry, runtime, others: Vec::new() }
+        Scene { node, proxy, origin, registry, runtime, others }
     }
 
     pub fn client(&self) -> Client {
