@@ -33,7 +33,7 @@ if [ "$what" = test ]; then
     # The package for Node, and what installs the frameworks that it is tested with.
     commands+=(node:nodejs npm:npm)
     # Clients of the FTP server, and what the cache bank and the mounts over it need.
-    commands+=(wget:wget lftp:lftp ncftp:ncftp tnftp:tnftp memcached:memcached sshfs:sshfs)
+    commands+=(wget:wget lftp:lftp ncftp:ncftp tnftp:tnftp rclone:rclone memcached:memcached sshfs:sshfs)
     # A network file system beside memory.apps.
     commands+=(glusterfsd:glusterfs-server glusterfs:glusterfs-client)
 fi
@@ -86,6 +86,8 @@ if [ "$what" = test ]; then
     [ -x /usr/bin/python3 ] || packages+=(python3)
     /usr/bin/python3 -c 'import pymysql' 2>/dev/null || packages+=(python3-pymysql)
     /usr/bin/python3 -c 'import psycopg2' 2>/dev/null || packages+=(python3-psycopg2)
+    /usr/bin/python3 -c 'import psycopg' 2>/dev/null || packages+=(python3-psycopg)
+    /usr/bin/python3 -c 'import asyncpg' 2>/dev/null || packages+=(python3-asyncpg)
     # A server of FTP and a client of memcached that are not ours.
     /usr/bin/python3 -c 'import pyftpdlib' 2>/dev/null || packages+=(python3-pyftpdlib)
     /usr/bin/python3 -c 'import pymemcache' 2>/dev/null || packages+=(python3-pymemcache)
