@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn the_bytes_are_as_drawn() {
         let bytes = message(Body::Acknowledge(ViewNumber(300))).encode();
-        assert_eq!(bytes, [b"VCLU\x0c\0\0\0".as_slice(), &[2, 5, 1, 0, 0xac, 2, 9, 2, 0xac, 2]].concat());
+        assert_eq!(bytes, [b"VCLU\x0d\0\0\0".as_slice(), &[2, 5, 1, 0, 0xac, 2, 9, 2, 0xac, 2]].concat());
     }
 
     #[test]
@@ -268,7 +268,7 @@ mod tests {
         bytes[4] = 1;
         assert_eq!(
             Message::decode(&bytes).unwrap_err().to_string(),
-            "cluster message: block \"VCLU\" has version 1, this program speaks version 12"
+            "cluster message: block \"VCLU\" has version 1, this program speaks version 13"
         );
         let pretender = message(Body::Join {
             member: member(2, 6),

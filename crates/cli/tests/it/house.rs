@@ -71,7 +71,7 @@ fn a_crate_imports_only_from_floors_below_its_own() {
     assert!(checked > 20, "only {checked} imports were looked at");
 }
 
-/// The client alone; tests have their kit besides, the package for Python a WAN in a box, the extension for SQLite its file system, and the library for C what an HTTP cache may store.
+/// The client alone; tests have their kit besides, the package for Python a WAN in a box, the extension for SQLite its file system, the library for C what an HTTP cache may store, and the translators of GlusterFS daemons of memcached.
 #[test]
 fn an_adapter_imports_the_client_alone() {
     let mut checked = 0;
@@ -89,6 +89,7 @@ fn an_adapter_imports_the_client_alone() {
                 ("verbena-capi", "verbena-caching"),
                 ("verbena-capi", "verbena-terms"),
                 ("verbena-httpd", "verbena-capi"),
+                ("verbena-gluster", "verbena-bank"),
             ];
             assert!(
                 dependency == "verbena-client" || others.contains(&(name, dependency)),
