@@ -81,6 +81,9 @@ if [[ $what = test || $what = package ]] && ! python3 -c 'import ensurepip, venv
 fi
 if [ "$what" = test ]; then
     compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || packages+=(postgresql)
+    # What translators of GlusterFS are compiled with.
+    [ -e /usr/include/glusterfs/xlator.h ] || packages+=(libglusterfs-dev)
+    [ -e /usr/include/urcu.h ] || packages+=(liburcu-dev)
     [ -e /usr/lib/openssh/sftp-server ] || packages+=(openssh-sftp-server)
     # Drivers for Debian's own Python, whatever else is called python3.
     [ -x /usr/bin/python3 ] || packages+=(python3)
