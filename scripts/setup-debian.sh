@@ -83,7 +83,7 @@ if [ "$what" = test ]; then
     compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || packages+=(postgresql)
     # What translators of GlusterFS are compiled with.
     [ -e /usr/include/glusterfs/xlator.h ] || packages+=(libglusterfs-dev)
-    [ -e /usr/include/urcu.h ] || packages+=(liburcu-dev)
+    compgen -G '/usr/include/*/urcu.h' >/dev/null || packages+=(liburcu-dev)
     [ -e /usr/lib/openssh/sftp-server ] || packages+=(openssh-sftp-server)
     # Drivers for Debian's own Python, whatever else is called python3.
     [ -x /usr/bin/python3 ] || packages+=(python3)
