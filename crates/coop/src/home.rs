@@ -66,12 +66,7 @@ impl Home {
             return false;
         }
         for (hash, version, place) in std::mem::take(&mut self.inherited) {
-            if self.table.get(hash).is_none_or(|known| known.version < version) {
-                match place {
-                    Some(place) => drop(self.table.put(hash, Entry { version, place })),
-                    None => drop(self.table.remove(hash)),
-                }
-            }
+            self.adopt(hash, version, place);
         }
         if let Some(versions) = seat.and_then(|seat| Versions::new(view.number(), seat)) {
             self.versions = versions;
@@ -85,10 +80,22 @@ impl Home {
         if self.table.open_view() != 0 && self.rules.refuses_late_hand_over {
             return;
         }
-        for (hash, entry) in entries {
-            if self.table.get(hash).is_none_or(|known| known.version < entry.version) {
-                self.table.put(hash, entry);
-            }
+        for (hash, Entry { version, place }) in entries {
+            self.adopt(hash, version, Some(place));
+        }
+    }
+
+    /// Of what comes from several nodes about a key the largest version stands (rules K2, K9).
+    fn adopt(&mut self, hash: u64, version: Version, place: Option<Place>) {
+        if self.table.get(hash).is_none_or(|known| known.version < version) {
+            self.write(hash, version, place);
+        }
+    }
+
+    fn write(&mut self, hash: u64, version: Version, place: Option<Place>) {
+        match place {
+            Some(place) => drop(self.table.put(hash, Entry { version, place })),
+            None => drop(self.table.remove(hash)),
         }
     }
 
@@ -135,10 +142,7 @@ impl Home {
 
     /// Writes what was decided.
     pub fn apply(&mut self, change: &Change) {
-        match change.place {
-            Some(place) => drop(self.table.put(change.hash, Entry { version: change.version, place })),
-            None => drop(self.table.remove(change.hash)),
-        }
+        self.write(change.hash, change.version, change.place);
     }
 
     /// All that was installed until now is below this (rule K10).

@@ -186,11 +186,6 @@ impl<M: Memory> Coop<M> {
         &self.holder
     }
 
-    /// Entries and removals that it keeps for other homes (rule K9).
-    pub fn mirrored_entries(&self) -> usize {
-        self.mirrors.len()
-    }
-
     /// Another scheme from now on. Objects stay where they are.
     pub fn set_scheme(&mut self, scheme: Box<dyn Scheme + Send>) {
         self.scheme = scheme;

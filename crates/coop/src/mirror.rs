@@ -271,9 +271,4 @@ impl Mirrors {
         self.of.retain(|home, _| view.member(*home).is_some() || !rules.mirrors_drop);
         inherited
     }
-
-    /// Entries and removals that are kept for others.
-    pub fn len(&self) -> usize {
-        self.of.values().map(|kept| kept.entries.len()).sum()
-    }
 }
