@@ -8,6 +8,7 @@
 //! ```
 //! All numbers are big-endian. One format stands for all values, none for text.
 
+use verbena_relay::postgres::Reader;
 use verbena_statements::{ColumnType, Literal};
 
 /// Types of values (`pg_type`): int8, int2, int4, text, varchar, uuid.
@@ -40,53 +41,17 @@ pub(super) enum Value {
     Unknown,
 }
 
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.bytes(2)?.try_into().ok().map(u16::from_be_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.bytes(4)?.try_into().ok().map(u32::from_be_bytes)
-    }
-
-    fn name(&mut self) -> Option<&'a [u8]> {
-        let length = self.0.iter().position(|byte| *byte == 0)?;
-        let name = self.bytes(length)?;
-        self.bytes(1)?;
-        Some(name)
-    }
-
-    fn value(&mut self) -> Option<Option<&'a [u8]>> {
-        match self.u32()? {
-            u32::MAX => Some(None),
-            length => self.bytes(usize::try_from(length).ok()?).map(Some),
-        }
-    }
-
-    fn all<T>(&mut self, one: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
-        (0..self.u16()?).map(|_| one(self)).collect()
-    }
-}
-
 pub(super) fn parse(bytes: &[u8]) -> Option<Parse<'_>> {
-    let mut reader = Reader(bytes);
-    reader.name()?;
-    Some(Parse { text: reader.name()?, types: reader.all(Reader::u32)? })
+    let mut reader = Reader::new(bytes);
+    reader.terminated()?;
+    Some(Parse { text: reader.terminated()?, types: reader.all(Reader::u32)? })
 }
 
 pub(super) fn bind(bytes: &[u8]) -> Option<Bind<'_>> {
-    let mut reader = Reader(bytes);
-    reader.name()?;
+    let mut reader = Reader::new(bytes);
+    reader.terminated()?;
     Some(Bind {
-        statement: reader.name()?,
+        statement: reader.terminated()?,
         formats: reader.all(Reader::u16)?,
         values: reader.all(Reader::value)?,
         results: reader.all(Reader::u16)?,
@@ -95,7 +60,7 @@ pub(super) fn bind(bytes: &[u8]) -> Option<Bind<'_>> {
 
 /// The first name of a message.
 pub(super) fn name(bytes: &[u8]) -> Option<&[u8]> {
-    Reader(bytes).name()
+    Reader::new(bytes).terminated()
 }
 
 /// The format of a value among several.

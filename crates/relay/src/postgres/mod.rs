@@ -22,12 +22,14 @@
 
 mod client;
 mod messages;
+mod reader;
 mod server;
 mod wire;
 
 use std::collections::VecDeque;
 
 use messages::Messages;
+pub use reader::Reader;
 pub(crate) use wire::values;
 
 use crate::gate::{Gate, Hold, message};

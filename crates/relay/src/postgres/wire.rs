@@ -1,45 +1,11 @@
 //! What stands in messages.
 
+use super::Reader;
 use crate::{Column, Origin};
-
-/// Reads a payload from its front.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(count)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*taken)
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_be_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_be_bytes)
-    }
-
-    /// A string that ends with a zero byte, which is taken too.
-    fn terminated(&mut self) -> Option<&'a [u8]> {
-        let length = self.0.iter().position(|byte| *byte == 0)?;
-        let taken = self.bytes(length)?;
-        self.bytes(1)?;
-        Some(taken)
-    }
-}
 
 /// The columns of a RowDescription.
 pub(crate) fn columns(payload: &[u8]) -> Option<Vec<Column>> {
-    let mut reader = Reader(payload);
-    let count = reader.u16()?;
-    (0..count).map(|_| column(&mut reader)).collect()
+    Reader::new(payload).all(column)
 }
 
 /// ```text
@@ -58,20 +24,10 @@ fn column(reader: &mut Reader<'_>) -> Option<Column> {
 
 /// The values of a DataRow. NULL has the length -1.
 pub(crate) fn values(bytes: &[u8], columns: usize) -> Vec<Option<&[u8]>> {
-    let mut reader = Reader(bytes);
+    let mut reader = Reader::new(bytes);
     let count = reader.u16().map_or(0, usize::from).min(columns);
     let mut values = Vec::with_capacity(count);
-    while values.len() < count {
-        let value = match reader.u32() {
-            Some(u32::MAX) => None,
-            Some(length) => match reader.bytes(length as usize) {
-                Some(value) => Some(value),
-                None => break,
-            },
-            None => break,
-        };
-        values.push(value);
-    }
+    values.extend((0..count).map_while(|_| reader.value()));
     values
 }
 
@@ -82,7 +38,7 @@ pub(crate) fn parameter<'a>(startup: &'a [u8], name: &[u8]) -> Option<&'a [u8]> 
 
 /// The parameters of a startup message, behind its version.
 pub(crate) fn parameters(startup: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    let mut reader = Reader(startup.get(4..).unwrap_or_default());
+    let mut reader = Reader::new(startup.get(4..).unwrap_or_default());
     std::iter::from_fn(move || {
         let key = reader.terminated().filter(|key| !key.is_empty())?;
         Some((key, reader.terminated()?))
@@ -91,15 +47,13 @@ pub(crate) fn parameters(startup: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])>
 
 /// The name and the value of a ParameterStatus.
 pub(crate) fn setting(payload: &[u8]) -> Option<(&[u8], &[u8])> {
-    let mut reader = Reader(payload);
+    let mut reader = Reader::new(payload);
     Some((reader.terminated()?, reader.terminated()?))
 }
 
 /// The types of a ParameterDescription.
 pub(crate) fn types(payload: &[u8]) -> Option<Vec<u32>> {
-    let mut reader = Reader(payload);
-    let count = reader.u16()?;
-    (0..count).map(|_| reader.u32()).collect()
+    Reader::new(payload).all(Reader::u32)
 }
 
 /// Whether an ErrorResponse is the last that its server says. Each field is a byte and a string.
