@@ -181,14 +181,17 @@ impl Cache {
     }
 
     /// The copy of this key is known to be none of the application's present answers.
-    pub fn forget(&self, key: Key) {
+    pub async fn forget(&self, key: Key) {
         self.store.forget(key.0);
+        if let Some(pool) = &self.pool {
+            pool.withdraw(key).await;
+        }
     }
 
     /// A request for this key that wanted the newest has had it: neither the copy nor what a fill brings that is under way may be answered after it.
-    pub fn overtaken(&self, key: Key) {
+    pub async fn overtaken(&self, key: Key) {
         self.fills.lock().reader.overtaken(&key);
-        self.forget(key);
+        self.forget(key).await;
     }
 
     /// The body takes long: those who wait for it are let go, each to take its place among the fills.

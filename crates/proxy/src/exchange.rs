@@ -384,8 +384,8 @@ impl Exchange {
                 Some((head, base)) if is_failure(passed.status()) && self.serves_for_failed_origin(&base) => {
                     return (Done::Hit, self.stale(&head, base));
                 }
-                Some((_, base)) if alone == HEAD => self.compare(key, base, &passed),
-                _ if wants_newest && !is_failure(passed.status()) => self.cache.overtaken(key),
+                Some((_, base)) if alone == HEAD => self.compare(key, base, &passed).await,
+                _ if wants_newest && !is_failure(passed.status()) => self.cache.overtaken(key).await,
                 _ => {}
             }
             return (Done::Miss, passed);

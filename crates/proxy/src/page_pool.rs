@@ -18,7 +18,7 @@ use verbena_content::Stamp;
 use verbena_coop::service::PoolService;
 use verbena_coop::{Command, Reply};
 use verbena_memcache::semantics::Answer;
-use verbena_memcache::{Exptime, Mode, Operation, Read, Store};
+use verbena_memcache::{Exptime, Mode, Operation, Read, Remove, Store};
 use verbena_metrics::{Counter, Family, Registry, RegistryError};
 use verbena_terms::Time;
 
@@ -152,14 +152,23 @@ impl PagePool {
 
     /// What lies there under this key, if it is a page. It may be of any time.
     async fn fetch(&self, key: Key, shapes: &Shapes, now: impl FnOnce() -> Time) -> Option<Page> {
-        let (told, reply) = oneshot::channel();
-        let operation = Operation::Read(Read::default());
-        let command = Command::Execute { key: pool_key(key), operation, value: vec![] };
-        self.pool.command(command, move |reply| drop(told.send(reply))).ok()?;
-        match timeout(WITHIN, reply).await {
-            Ok(Ok(Reply::Answer(Answer::Hit(_), value))) => read(&value, shapes, Moment::now(now())),
+        match self.ask(key, Operation::Read(Read::default())).await {
+            Some(Reply::Answer(Answer::Hit(_), value)) => read(&value, shapes, Moment::now(now())),
             _ => None,
         }
+    }
+
+    /// Takes a page out that is known to be none of the application's present answers, though its words have not moved.
+    pub async fn withdraw(&self, key: Key) {
+        // A pool that does not answer has it for as long as it lives, as other proxies do.
+        let _ = self.ask(key, Operation::Remove(Remove::default())).await;
+    }
+
+    async fn ask(&self, key: Key, operation: Operation<'static>) -> Option<Reply> {
+        let (told, reply) = oneshot::channel();
+        let command = Command::Execute { key: pool_key(key), operation, value: vec![] };
+        self.pool.command(command, move |reply| drop(told.send(reply))).ok()?;
+        timeout(WITHIN, reply).await.ok()?.ok()
     }
 
     fn count(&self, looked: Looked) {

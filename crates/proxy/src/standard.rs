@@ -129,12 +129,12 @@ impl Exchange {
     }
 
     /// Drops a stored page of which the answer to a HEAD says that it is another one now (RFC 9111 section 4.3.5).
-    pub fn compare(&self, key: Key, stored: Page, told: &Response<Body>) {
+    pub async fn compare(&self, key: Key, stored: Page, told: &Response<Body>) {
         let is_gone = matches!(told.status(), StatusCode::NOT_FOUND | StatusCode::GONE);
         let is_page = stored.status() == StatusCode::OK && told.status() == StatusCode::OK;
         let stored = Base::of(stored, &self.cache.shapes);
         if is_gone || (is_page && is_of_another(&stored.headers, told.headers())) {
-            self.cache.forget(key);
+            self.cache.forget(key).await;
         }
     }
 

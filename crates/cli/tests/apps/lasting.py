@@ -19,10 +19,13 @@ class Page(http.server.BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "max-age=600")
         self.send_header("ETag", f'"{text}"')
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def do_GET(self):
         self.answer(f"count {COUNTS[int(self.path.rsplit('/', 1)[1])]}")
+
+    do_HEAD = do_GET
 
     def do_POST(self):
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
