@@ -38,7 +38,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::answer::{self, NAME, forwarded};
 use crate::body::{Body, Cut};
-use crate::direct::Hits;
+use crate::direct::DirectHits;
 use crate::observed::{Done, Observed};
 use crate::streams::Streams;
 
@@ -70,7 +70,7 @@ pub(crate) struct Connection<S: Carrier> {
     observed: Observed,
     talk: Arc<Talk>,
     /// If hits are answered beneath hyper.
-    hits: Option<Box<Hits>>,
+    hits: Option<Box<DirectHits>>,
     /// Whether something came of the head that is waited for.
     heard: bool,
     /// When the head that is waited for should be here.

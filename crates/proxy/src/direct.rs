@@ -43,7 +43,7 @@ const MOST_BYTES: usize = 256 << 10;
 const LONGEST: usize = 16 << 10;
 
 /// Hits of one connection.
-pub(crate) struct Hits {
+pub(crate) struct DirectHits {
     exchange: Arc<Exchange>,
     stage: Stage,
     /// Bytes that came and were neither answered nor handed over.
@@ -78,9 +78,9 @@ pub(crate) enum Turn {
     GivesWay,
 }
 
-impl Hits {
+impl DirectHits {
     pub fn new(exchange: Arc<Exchange>) -> Self {
-        Hits { exchange, stage: Stage::Resting, kept: BytesMut::new(), searched: 0, output: None }
+        DirectHits { exchange, stage: Stage::Resting, kept: BytesMut::new(), searched: 0, output: None }
     }
 
     pub fn stage(&mut self) -> &mut Stage {

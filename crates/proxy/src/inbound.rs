@@ -152,7 +152,7 @@ impl Inbound {
     ) {
         let mut stream = Connection::new(stream, self.patience, self.observed.clone());
         if self.hits == Hits::Direct && !client.is_secure {
-            stream.answers_hits(crate::direct::Hits::new(self.exchange.clone()));
+            stream.answers_hits(crate::direct::DirectHits::new(self.exchange.clone()));
         }
         let (talk, end) = (stream.talk(), stream.talk());
         let (exchange, tunnels, closing) = (self.exchange.clone(), self.tunnels.clone(), ending.clone());

@@ -46,7 +46,7 @@ pub(crate) struct PagePool {
 
 /// What became of looking for a page.
 #[derive(Clone, Copy)]
-enum Looked {
+enum Lookup {
     Hit,
     Absent,
     Old,
@@ -74,11 +74,11 @@ enum What<'a> {
     /// The page has variants: by these fields.
     Varies(&'a str),
     #[serde(borrow)]
-    Copy(Copied<'a>),
+    Copy(CopyRecord<'a>),
 }
 
 #[derive(Serialize, Deserialize)]
-struct Copied<'a> {
+struct CopyRecord<'a> {
     status: u16,
     /// When the lifetime that the origin set is over, in microseconds of the Unix clock.
     expires: Option<u64>,
@@ -171,7 +171,7 @@ impl PagePool {
         timeout(WITHIN, reply).await.ok()?.ok()
     }
 
-    fn count(&self, looked: Looked) {
+    fn count(&self, looked: Lookup) {
         self.looked_for[looked as usize].increment();
     }
 }
@@ -192,15 +192,15 @@ impl Exchange {
             copy = pool.fetch(key, &self.cache.shapes, now).await.filter(|copy| copy.varies_by().is_none());
         }
         let Some(copy) = copy else {
-            pool.count(Looked::Absent);
+            pool.count(Lookup::Absent);
             return None;
         };
         // The words are those that were read when the request had arrived; the clock and the lease are looked at now, with all in hand (rule P1).
         let Some(Served { copy, aged, .. }) = self.validated(copy, missing, wanted) else {
-            pool.count(Looked::Old);
+            pool.count(Lookup::Old);
             return None;
         };
-        pool.count(Looked::Hit);
+        pool.count(Lookup::Hit);
         self.cache.put((wanted.key, varies), (key, copy.clone()));
         let noted = match aged {
             None => CacheStatus::HitOf { detail: POOL },
@@ -221,7 +221,7 @@ fn written(page: &Page, shapes: &Shapes, moment: Moment) -> Option<Vec<u8>> {
     }
     let weak_tag = page.weak_tag().map(<[u8]>::to_vec);
     let Base { page, headers, body } = Base::of(page.clone(), shapes);
-    let copied = Copied {
+    let copied = CopyRecord {
         status: page.status().as_u16(),
         expires: page.expires().map(|expires| moment.to_unix(expires)),
         times: page.times().map(|times| {
@@ -241,7 +241,7 @@ fn read(bytes: &[u8], shapes: &Shapes, moment: Moment) -> Option<Page> {
     let Record { stamp, what, .. } =
         postcard::from_bytes(bytes).ok().filter(|record: &Record<'_>| record.form == FORM)?;
     let stamp = Stamp::from_words(stamp);
-    let Copied { status, expires, times, for_authorization, for_cookies, weak_tag, fields, body } = match what {
+    let CopyRecord { status, expires, times, for_authorization, for_cookies, weak_tag, fields, body } = match what {
         What::Copy(copied) => copied,
         What::Varies(names) => {
             let vary = HeaderMap::from_iter([(VARY, HeaderValue::from_str(names).ok()?)]);

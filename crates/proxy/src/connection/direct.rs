@@ -1,11 +1,11 @@
-//! Reads and writes around [`Hits`], beneath hyper.
+//! Reads and writes around [`DirectHits`], beneath hyper.
 
 use std::cell::RefCell;
 
 use super::*;
 use crate::direct::head::Memory;
 use crate::direct::written::PIECES;
-use crate::direct::{Hits, Stage, Turn};
+use crate::direct::{DirectHits, Stage, Turn};
 
 thread_local! {
     static MEMORY: RefCell<Memory> = RefCell::default();
@@ -13,14 +13,14 @@ thread_local! {
 
 impl<S: Carrier> Connection<S> {
     /// Answers hits beneath hyper from now on.
-    pub fn answers_hits(&mut self, hits: Hits) {
+    pub fn answers_hits(&mut self, hits: DirectHits) {
         self.hits = Some(Box::new(hits));
     }
 
     /// Answers hits, and is ready when there is something for hyper.
     pub(super) fn poll_hits(
         &mut self,
-        hits: &mut Hits,
+        hits: &mut DirectHits,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<Result<()>> {
@@ -32,7 +32,7 @@ impl<S: Carrier> Connection<S> {
 
     fn poll_stages(
         &mut self,
-        hits: &mut Hits,
+        hits: &mut DirectHits,
         memory: &mut Memory,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
@@ -101,7 +101,7 @@ impl<S: Carrier> Connection<S> {
     /// Reads, through hyper's own buffer, and answers what came. `None` if nothing comes any more.
     fn poll_came(
         &mut self,
-        hits: &mut Hits,
+        hits: &mut DirectHits,
         memory: &mut Memory,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
@@ -125,7 +125,7 @@ impl<S: Carrier> Connection<S> {
     /// Gives hyper so many bytes at most: what was kept, then what comes.
     fn poll_hand(
         &mut self,
-        hits: &mut Hits,
+        hits: &mut DirectHits,
         most: usize,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
@@ -148,7 +148,7 @@ impl<S: Carrier> Connection<S> {
     }
 
     /// Writes what was answered. Afterwards the next head is waited for.
-    fn poll_output(&mut self, hits: &mut Hits, context: &mut Context<'_>) -> Poll<Result<()>> {
+    fn poll_output(&mut self, hits: &mut DirectHits, context: &mut Context<'_>) -> Poll<Result<()>> {
         let Some(output) = hits.output() else { return Poll::Ready(Ok(())) };
         let mut has_waited = self.stall.is_some();
         loop {
