@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use verbena_testkit::mariadb::Mariadb;
-use verbena_testkit::programs::{has, output, verbena, wait_for};
+use verbena_testkit::programs::{has, output, verbena};
 
+use crate::common::rows::RowPages;
 use crate::common::traffic::{Client, Ended, started};
 
 /// Debian's, which has the driver.
@@ -63,28 +64,17 @@ impl Shop {
         Some(Shop { _directory: directory, server, address, socket, _processes: [proxy, application] })
     }
 
-    fn get(&self, path: &str) -> (String, bool) {
-        let answer = Client::new(&self.address).ask("GET", path);
-        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
-        (answer.body, answer.hit)
-    }
-
-    /// Asks until it is a hit.
-    fn warm(&self, path: &str) -> String {
-        let mut last = String::new();
-        wait_for(&format!("a hit of {path}"), || {
-            let (body, is_hit) = self.get(path);
-            last = body;
-            is_hit
-        });
-        last
-    }
-
     /// Statements by hand, through the relay.
     fn by_hand(&self, statements: &str) -> Output {
         let mut client = Command::new("mariadb");
         client.args(["--no-defaults", "-ushop", "-psecret", "shop", "-e", statements]);
         client.arg(format!("--socket={}", self.socket.display())).output().unwrap()
+    }
+}
+
+impl RowPages for Shop {
+    fn address(&self) -> &str {
+        &self.address
     }
 
     fn write(&self, statements: &str) {
@@ -153,23 +143,7 @@ fn a_statement_is_explained_under_the_catalog() {
 #[test]
 fn no_answer_is_older_than_the_last_commit() {
     let Some(shop) = Shop::open(&["--database-complete", "true"]) else { return };
-    let paths = ["/product/1", "/product/2", "/product/3", "/product/4"];
-    paths.iter().for_each(|path| drop(shop.warm(path)));
-    let (rounds, mut hits, mut asked) = (60, 0, 0);
-    for round in 0..rounds {
-        let (row, price) = (round % 4 + 1, 1000 + round);
-        shop.write(&format!("UPDATE products SET price = {price} WHERE id = {row}"));
-        for (at, path) in paths.iter().enumerate() {
-            let (body, is_hit) = shop.get(path);
-            asked += 1;
-            hits += u32::from(is_hit);
-            if at + 1 == row {
-                assert!(body.contains(&price.to_string()), "round {round}: {path} is {body}, stale");
-            }
-        }
-    }
-    println!("counted: {rounds} commits, {asked} answers, {hits} hits, 0 stale");
-    assert!(hits * 2 > asked, "{hits} hits of {asked}");
+    shop.shows_each_commit(60);
 }
 
 #[test]

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use verbena_testkit::postgresql::{Postgresql, psql};
-use verbena_testkit::programs::{has, output, verbena, wait_for};
+use verbena_testkit::programs::{has, output, verbena};
 
+use crate::common::rows::RowPages;
 use crate::common::traffic::{Client, Ended, started};
 
 /// Debian's, which has the driver.
@@ -121,33 +122,22 @@ impl Shop {
         self.by_hand_in(self.socket.parent().unwrap(), &self.relay, statements).output().unwrap()
     }
 
-    fn write(&self, statements: &str) {
-        let output = self.by_hand(statements);
-        assert!(output.status.success(), "{output:?}");
-    }
-
     fn copy(&self, statement: &str, data: &str) {
         let mut command = self.by_hand_in(self.socket.parent().unwrap(), &self.relay, statement);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         process.stdin.take().unwrap().write_all(data.as_bytes()).unwrap();
         assert!(process.wait().unwrap().success());
     }
+}
 
-    fn get(&self, path: &str) -> (String, bool) {
-        let answer = Client::new(&self.address).ask("GET", path);
-        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
-        (answer.body, answer.hit)
+impl RowPages for Shop {
+    fn address(&self) -> &str {
+        &self.address
     }
 
-    /// Asks until it is a hit.
-    fn warm(&self, path: &str) -> String {
-        let mut last = String::new();
-        wait_for(&format!("a hit of {path}"), || {
-            let (body, is_hit) = self.get(path);
-            last = body;
-            is_hit
-        });
-        last
+    fn write(&self, statements: &str) {
+        let output = self.by_hand(statements);
+        assert!(output.status.success(), "{output:?}");
     }
 }
 
@@ -262,23 +252,7 @@ fn drivers_of_the_extended_protocol_touch_their_rows_alone() {
 #[test]
 fn no_answer_is_older_than_the_last_commit() {
     let Some(shop) = Shop::open("shop_commits", &["--database-complete", "true"]) else { return };
-    let paths = ["/product/1", "/product/2", "/product/3", "/product/4"];
-    paths.iter().for_each(|path| drop(shop.warm(path)));
-    let (rounds, mut hits, mut asked) = (40, 0, 0);
-    for round in 0..rounds {
-        let (row, price) = (round % 4 + 1, 1000 + round);
-        shop.write(&format!("UPDATE products SET price = {price} WHERE id = {row}"));
-        for (at, path) in paths.iter().enumerate() {
-            let (body, is_hit) = shop.get(path);
-            asked += 1;
-            hits += u32::from(is_hit);
-            if at + 1 == row {
-                assert!(body.contains(&price.to_string()), "round {round}: {path} is {body}, stale");
-            }
-        }
-    }
-    println!("counted: {rounds} commits, {asked} answers, {hits} hits, 0 stale");
-    assert!(hits * 2 > asked, "{hits} hits of {asked}");
+    shop.shows_each_commit(40);
 }
 
 /// So that we know that the tests see: what goes around the relay is stale.
