@@ -50,6 +50,8 @@ pub(crate) struct DirectHits {
     kept: BytesMut,
     /// Bytes of `kept` in which no head ends.
     searched: usize,
+    /// The target of the first request of `kept` is to be encoded.
+    is_unencoded: bool,
     output: Option<Output>,
 }
 
@@ -80,7 +82,14 @@ pub(crate) enum Turn {
 
 impl DirectHits {
     pub fn new(exchange: Arc<Exchange>) -> Self {
-        DirectHits { exchange, stage: Stage::Resting, kept: BytesMut::new(), searched: 0, output: None }
+        DirectHits {
+            exchange,
+            stage: Stage::Resting,
+            kept: BytesMut::new(),
+            searched: 0,
+            is_unencoded: false,
+            output: None,
+        }
     }
 
     pub fn stage(&mut self) -> &mut Stage {
@@ -135,7 +144,10 @@ impl DirectHits {
             self.searched = self.kept.len();
             return if self.kept.len() < LONGEST { Turn::Wants } else { self.hands(None) };
         }
-        let kept = std::mem::take(&mut self.kept);
+        let mut kept = std::mem::take(&mut self.kept);
+        if std::mem::take(&mut self.is_unencoded) {
+            kept = head::encode_target(&kept);
+        }
         let (answered, turn) = self.answer(&kept, memory);
         self.kept = kept;
         self.kept.advance(answered);
@@ -167,6 +179,10 @@ impl DirectHits {
                 Head::Plain { head, bytes } => (head, bytes),
                 Head::Partial if left.len() < LONGEST => return (answered, Turn::Wants),
                 Head::Partial => return (answered, self.hands(None)),
+                Head::Unencoded => {
+                    self.is_unencoded = true;
+                    return (answered, Turn::Went);
+                }
                 Head::Other { bytes } => return (answered, self.hands(bytes)),
             };
             // Behind all earlier ones, so this is read after the request arrived (rule P1).

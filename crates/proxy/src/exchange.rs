@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use http::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version, request, response};
 use hyper::body::Incoming;
-use hyper::ext::ReasonPhrase;
 use tokio::sync::watch;
 use tokio::time::timeout_at;
 use verbena_caching::{
@@ -441,9 +440,8 @@ impl Exchange {
         let mut response = Response::new(body);
         *response.status_mut() = answered.status;
         *response.headers_mut() = answered.headers;
-        if let Some(phrase) = answered.extensions.get::<ReasonPhrase>() {
-            response.extensions_mut().insert(phrase.clone());
-        }
+        // The reason phrase, and how the names of fields are spelled.
+        *response.extensions_mut() = answered.extensions;
         for_client(response.headers_mut(), hidden, mode, &self.via);
         self.withhold_dependencies(response.headers_mut());
         answer::note(&mut response, noted);

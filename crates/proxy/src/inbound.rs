@@ -171,6 +171,8 @@ impl Inbound {
         let connection = http1::Builder::new()
             .half_close(true)
             .header_read_timeout(None)
+            // Names go on as they came: some clients and applications know a field in one spelling alone.
+            .preserve_header_case(true)
             .max_buf_size(CONNECTION_BUFFER)
             .max_header_size(LONGEST_HEAD)
             .serve_connection(TokioIo::new(stream), service)

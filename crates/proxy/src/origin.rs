@@ -292,6 +292,7 @@ impl Connections {
             .pool_max_idle_per_host(IDLE_EACH)
             .pool_timer(TokioTimer::new())
             .http1_max_headers(MOST_FIELDS)
+            .http1_preserve_header_case(true)
             .build(connector);
         Connections { origins, kept }
     }
@@ -411,7 +412,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let mut http = hyper::client::conn::http1::Builder::new();
-    let handshake = http.max_headers(MOST_FIELDS).handshake(TokioIo::new(stream)).await;
+    let handshake = http.max_headers(MOST_FIELDS).preserve_header_case(true).handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|_| Failure::Broken)?;
     tokio::spawn(async move {
         if let Err(error) = connection.with_upgrades().await {
@@ -453,5 +454,7 @@ fn outgoing<B: HttpBody>(head: &request::Parts, origin: &Origin, uri: Uri, body:
     *request.uri_mut() = uri;
     *request.version_mut() = Version::HTTP_11;
     *request.headers_mut() = headers;
+    // How their names are spelled.
+    *request.extensions_mut() = head.extensions.clone();
     request
 }

@@ -2,8 +2,12 @@
 //!
 //! Of others all that matters is where their bytes end. That is told only if no two readers could take it for different ones: one length at most, of
 //! digits, and nothing that changes what follows the head.
+//!
+//! A target may hold bytes that no URI has and that some clients send: `"`, `<`, `>`, a back quote, bytes beyond ASCII. Hyper knows no such target. They are
+//! percent-encoded here, as browsers do, and then the request is one like all others.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use bytes::BytesMut;
 use http::header::HOST;
@@ -25,6 +29,8 @@ pub(crate) enum Head {
         /// Its length.
         bytes: usize,
     },
+    /// A head whose target is to be encoded first: see [`encode_target`].
+    Unencoded,
     /// Something else, for hyper.
     Other {
         /// Bytes of the request, its body included; `None` if they cannot be told.
@@ -77,6 +83,54 @@ fn length(value: &[u8]) -> Option<u64> {
 
 /// What the bytes begin with. There is one at least.
 pub(crate) fn parse(bytes: &[u8], memory: &mut Memory) -> Head {
+    match parse_encoded(bytes, memory) {
+        Head::Other { .. } if target(bytes).is_some_and(|at| is_unencoded(&bytes[at])) => Head::Unencoded,
+        head => head,
+    }
+}
+
+/// Where the target of a request line of HTTP/1.1 is, if the bytes begin with one and nothing in the line but the target's bytes is unusual.
+fn target(bytes: &[u8]) -> Option<Range<usize>> {
+    let from = bytes.iter().position(|byte| !matches!(byte, b'\r' | b'\n'))?;
+    let line = &bytes[from..from + bytes[from..].iter().position(|&byte| byte == b'\n')?];
+    let method = line.iter().position(|&byte| byte == b' ')?;
+    let target = line[method + 1..].iter().position(|&byte| byte == b' ')?;
+    let is_method = method > 0 && line[..method].iter().all(u8::is_ascii_uppercase);
+    let version = &line[method + 1 + target + 1..];
+    let is_line = is_method && target > 0 && matches!(version, b"HTTP/1.1\r" | b"HTTP/1.1");
+    is_line.then(|| from + method + 1..from + method + 1 + target)
+}
+
+/// A byte that no URI has and that clients send all the same.
+fn is_encoded(byte: u8) -> bool {
+    matches!(byte, b'"' | b'<' | b'>' | b'`' | 0x80..)
+}
+
+/// Whether hyper would refuse a target for bytes that can be encoded. Once they are, there are none.
+fn is_unencoded(target: &[u8]) -> bool {
+    let has_control = target.iter().any(u8::is_ascii_control);
+    !has_control && target.iter().any(|&byte| is_encoded(byte)) && Uri::try_from(target).is_err()
+}
+
+/// The request with the bytes of its target encoded that no URI has (RFC 3986 section 2.1). Nothing else of it changes.
+pub(crate) fn encode_target(bytes: &[u8]) -> BytesMut {
+    let mut encoded = BytesMut::with_capacity(bytes.len() + 64);
+    let at = target(bytes).unwrap_or_default();
+    encoded.extend_from_slice(&bytes[..at.start]);
+    for &byte in &bytes[at.clone()] {
+        if is_encoded(byte) {
+            let digit = |value: u8| b"0123456789ABCDEF"[usize::from(value)];
+            encoded.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
+        } else {
+            encoded.extend_from_slice(&[byte]);
+        }
+    }
+    encoded.extend_from_slice(&bytes[at.end..]);
+    encoded
+}
+
+/// The same, of bytes whose target needs no encoding.
+fn parse_encoded(bytes: &[u8], memory: &mut Memory) -> Head {
     const UNKNOWN: Head = Head::Other { bytes: None };
     let mut fields = [const { MaybeUninit::uninit() }; MOST_FIELDS];
     let mut parsed = httparse::Request::new(&mut []);
