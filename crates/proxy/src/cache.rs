@@ -14,6 +14,7 @@ use verbena_content::{
 };
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
+use crate::coded::Coder;
 use crate::fill::Budget;
 use crate::observed::Observed;
 use crate::page::Page;
@@ -57,6 +58,7 @@ pub(crate) struct Cache {
     pub budget: Budget,
     pub shapes: Shapes,
     pub keys: Keys,
+    pub coder: Coder,
     store: Store<Page>,
     fills: Mutex<Fills>,
     unshared: quick_cache::sync::Cache<Key, Time>,
@@ -113,6 +115,7 @@ impl Cache {
             fills: Mutex::new(Fills { me, reader, waiting: HashMap::new(), next_waiter: 0 }),
             unshared: quick_cache::sync::Cache::new(UNSHARED),
             registration_patience: limits.registration_deadline,
+            coder: Coder::new(),
             keys: Keys::new(content.names().page_secret()),
             budget: Budget::new(usize::try_from(memory / 4).unwrap_or(usize::MAX).max(2 * largest)),
             content,
@@ -132,7 +135,7 @@ impl Cache {
         let Some(names) = found.as_ref().and_then(Page::varies_by) else {
             return Found { key: request.key, page, copy: found, varies: false };
         };
-        let key = Variant::key_by(names, request.key, &head.headers, &route.cookies);
+        let key = Variant::key_by(names, request.key, &head.headers, route);
         let copy = self.store.copy(key.0).filter(|copy| copy.varies_by().is_none());
         Found { key, page, copy, varies: true }
     }
@@ -220,6 +223,16 @@ impl Cache {
     /// The page's answers are not for requests with credentials.
     pub fn remember_unshared(&self, key: Key) {
         self.unshared.insert(key, self.content.now() + UNSHARED_FOR);
+    }
+
+    /// What is kept under a key.
+    pub fn copy_at(&self, key: Key) -> Option<Page> {
+        self.store.copy(key.0)
+    }
+
+    /// Keeps something beside the pages.
+    pub fn keep_at(&self, key: Key, page: Page) {
+        self.store.keep(key.0, page);
     }
 
     /// Copies kept, and the bytes that they take.

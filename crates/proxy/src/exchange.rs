@@ -84,7 +84,6 @@ const GATHERED: usize = 64 << 10;
 /// Why a `HEAD` of a page that is not stored goes alone.
 const HEAD: &str = "head";
 /// What a look at the cache came to.
-#[expect(clippy::large_enum_variant, reason = "boxed, a read would cost each hit on such a fabric an allocation")]
 enum Looked {
     /// A validated page: the answer. Or none.
     Done(Result<Served, Box<Missing>>),
@@ -94,6 +93,8 @@ enum Looked {
 
 /// A validated page.
 struct Served {
+    /// Under which it is kept.
+    key: Key,
     copy: Page,
     /// Of a standard page.
     aged: Option<Aged>,
@@ -143,8 +144,8 @@ impl Exchange {
         let wanted = Wanted::of(&head, !hyper::body::Body::is_end_stream(&body), &route, &self.cache.keys);
         let is_part = wanted.intent == Intent::Pass(Reason::Range);
         let looked = (wanted.intent == Intent::Look || is_part).then(|| self.look(&head, &wanted, &route));
-        if let Some(Looked::Done(Ok(Served { copy, aged, refresh }))) = looked {
-            let whole = self.hit(&head, copy, aged);
+        if let Some(Looked::Done(Ok(Served { key, copy, aged, refresh }))) = looked {
+            let whole = self.hit((&head, &route), (key, copy), aged);
             let answer = Ok(if is_part { part(&head, whole, &self.cache.keys) } else { whole });
             self.answered(Done::Hit, &observed.hit_latency, began, &answer);
             if let Some(missing) = refresh {
@@ -168,9 +169,10 @@ impl Exchange {
         let mut looked = looked;
         if wants.wanted.intent == Intent::Pass(Reason::Range)
             && let Some(Looked::Reading(found, reading)) = looked.take()
-            && let Ok(Served { copy, aged, .. }) = self.looked(found, reading.words().await, &wants.wanted)
+            && let Ok(Served { key, copy, aged, .. }) = self.looked(found, reading.words().await, &wants.wanted)
         {
-            let answer = Ok(part(&wants.head, self.hit(&wants.head, copy, aged), &self.cache.keys));
+            let whole = self.hit((&wants.head, &wants.route), (key, copy), aged);
+            let answer = Ok(part(&wants.head, whole, &self.cache.keys));
             self.answered(Done::Hit, &observed.hit_latency, began, &answer);
             return answer;
         }
@@ -245,12 +247,12 @@ impl Exchange {
                     ("request", wanted.credentials.map(Reason::name), None)
                 }
                 Verdict::Fresh => match copy.times().map(|times| (times.judge(&wanted.wishes, now), times.aged(now))) {
-                    None => return Ok(Served { copy, aged: None, refresh: None }),
-                    Some((Use::Answer, aged)) => return Ok(Served { copy, aged: Some(aged), refresh: None }),
+                    None => return Ok(Served { key, copy, aged: None, refresh: None }),
+                    Some((Use::Answer, aged)) => return Ok(Served { key, copy, aged: Some(aged), refresh: None }),
                     Some((Use::AnswerAndRefresh, aged)) => {
                         let (why, base) = ("stale", Some(copy.clone()));
                         let missing = Missing { key, page, words: Some((*posted, *words)), why, detail: None, base };
-                        return Ok(Served { copy, aged: Some(aged), refresh: Some(Box::new(missing)) });
+                        return Ok(Served { key, copy, aged: Some(aged), refresh: Some(Box::new(missing)) });
                     }
                     Some((Use::Validate, aged)) => (if aged.ttl > 0 { "request" } else { "stale" }, None, Some(copy)),
                 },
@@ -261,9 +263,9 @@ impl Exchange {
     }
 
     /// A hit.
-    fn hit(&self, head: &request::Parts, copy: Page, aged: Option<Aged>) -> Response<Body> {
+    fn hit(&self, request: (&request::Parts, &Route), copy: (Key, Page), aged: Option<Aged>) -> Response<Body> {
         let noted = aged.map_or(CacheStatus::Hit, |Aged { ttl, .. }| CacheStatus::Aged { ttl, detail: None });
-        self.copied(head, copy, noted, aged)
+        self.copied_as_accepted(request, copy, noted, aged)
     }
 
     /// Answers with what was found, or fetches it.
@@ -276,8 +278,8 @@ impl Exchange {
                 Looked::Reading(found, reading) => self.looked(found, reading.words().await, wanted),
             };
             let missing = match looked {
-                Ok(Served { copy, aged, refresh }) => {
-                    let answer = self.hit(head, copy, aged);
+                Ok(Served { key, copy, aged, refresh }) => {
+                    let answer = self.hit((head, route), (key, copy), aged);
                     if let Some(missing) = refresh {
                         self.refresh(Wants { body: None, ..wants }, *missing);
                     }
@@ -308,12 +310,12 @@ impl Exchange {
                     Ok(filled) => {
                         let now = self.cache.content.now();
                         let shared = filled.ok().flatten().filter(|shared| {
-                            shared.key == shared.variant.key(wanted.key, &head.headers, &route.cookies)
+                            shared.key == shared.variant.key(wanted.key, &head.headers, route)
                                 && !shared.copy.is_over(now)
                                 // One that each request is to ask about is for the one that did.
                                 && shared.copy.times().is_none_or(|of| of.judge(&wanted.wishes, now) != Use::Validate)
                         });
-                        match (shared.map(|shared| shared.copy), wanted.credentials) {
+                        match (shared.map(|shared| (shared.key, shared.copy)), wanted.credentials) {
                             // Updates come faster than the page is made, or it fails: one after the other they would wait for ever.
                             (None, _) if has_waited => ("fills-lost", true, true),
                             // It failed, or was of another variant: of those who waited, one leads next.
@@ -321,15 +323,16 @@ impl Exchange {
                                 has_waited = true;
                                 continue;
                             }
-                            (Some(copy), Some(reason)) if !copy.is_for(wanted.credentials) => {
+                            (Some((_, copy)), Some(reason)) if !copy.is_for(wanted.credentials) => {
                                 self.cache.remember_unshared(wanted.key);
                                 (reason.name(), false, true)
                             }
-                            (Some(copy), _) => {
+                            (Some((key, copy)), _) => {
                                 let (origin_status, stored, collapsed) = (None, false, true);
                                 let noted = CacheStatus::Forwarded { why, origin_status, stored, collapsed, detail };
                                 let aged = copy.times().map(|times| times.aged(now));
-                                return (Done::Miss, self.copied(head, copy, noted, aged));
+                                let answer = self.copied_as_accepted((head, route), (key, copy), noted, aged);
+                                return (Done::Miss, answer);
                             }
                         }
                     }

@@ -14,7 +14,7 @@ use http::header::{CONTENT_LENGTH, ETAG};
 use http::{HeaderValue, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::{Instant, timeout_at};
-use verbena_caching::{Carried, Key, Reason, Stored};
+use verbena_caching::{Carried, Coding, Key, Reason, Stored};
 use verbena_content::{FillId, Kind, PageId, Scope, Unstorable};
 use verbena_statements::Why;
 use verbena_terms::Time;
@@ -83,6 +83,8 @@ pub(crate) struct Kept {
     /// Among the page's variants.
     pub key: Key,
     pub stored: Stored,
+    /// In which coding those that come will want it, as far as the request tells for which it is fetched.
+    pub coding: Option<Coding>,
     /// By what its copy will be found to be good.
     pub kind: Kind,
     /// When it came, and when the lifetime that the origin set is over.
@@ -222,7 +224,7 @@ impl Filled {
 impl Kept {
     /// Stores it, if its home agrees.
     pub async fn register(self, body: Vec<u8>) -> Option<Page> {
-        let Kept { mut leader, page, id, key, mut stored, kind, times, depends, undeclared, place, .. } = self;
+        let Kept { mut leader, page, id, key, mut stored, coding, kind, times, depends, undeclared, place, .. } = self;
         drop(place);
         let fill = leader.fill?;
         let scope = match depends.on(leader.cache.content.names(), id.into()) {
@@ -251,6 +253,12 @@ impl Kept {
         }
         let page = leader.cache.fetched(fill, scope, Fetched { page, key, stored, body, times }).await;
         leader.fill = None;
+        if let (Some(page), Some(coding)) = (&page, coding)
+            && page.may_be_coded()
+        {
+            // Not for this client, whose answer is on its way.
+            drop(leader.cache.coded(coding, key, page));
+        }
         page
     }
 }

@@ -9,12 +9,13 @@ use http::{HeaderValue, Response, StatusCode, request};
 use http_body_util::BodyExt;
 use verbena_caching::{
     Answer, Arrival, CacheStatus, Conditions, Keys, Reason, Route, answer_by_dates_too, ask_whether, freshened,
-    has_tag, store,
+    has_tag, may_be_coded, store, varies_by_coding,
 };
 use verbena_content::{Dependency, Kind, Undeclared, Unstorable};
 
 use crate::answer::{self, forwarded};
 use crate::body::{Body, Cut, Passing};
+use crate::coded::held;
 use crate::exchange::{Exchange, Missing, Wants, asked_for, kind_of};
 use crate::fill::{Kept, Leader, fill};
 use crate::origin::Failure;
@@ -103,12 +104,26 @@ impl Exchange {
                 if kind == Kind::Coherent {
                     self.withhold_dependencies(&mut stored.headers);
                 }
-                let key = stored.variant.key(wanted.key, &head.headers, &route.cookies);
+                let key = stored.variant.key(wanted.key, &head.headers, &route);
                 // Its age counts from when it was asked for (RFC 9111 section 4.2.3).
                 let times = (came, stored.lifetime.map(|lifetime| asked + lifetime));
                 let (page, largest) = (wanted.key, self.largest);
-                let kept =
-                    Kept { leader, page, id, key, stored, kind, times, depends, undeclared, largest, carried, place };
+                let coding = route.compress.accepted(&head, &route.cookies);
+                let kept = Kept {
+                    leader,
+                    coding,
+                    page,
+                    id,
+                    key,
+                    stored,
+                    kind,
+                    times,
+                    depends,
+                    undeclared,
+                    largest,
+                    carried,
+                    place,
+                };
                 (true, detail, fill(passing, kept))
             }
             Err(reason) => {
@@ -130,6 +145,9 @@ impl Exchange {
         // The condition did not go on, so it is judged here: by the tag of the answer, or of the body, if those of this page are made here.
         let judge = if kind == Kind::Standard { answer_by_dates_too } else { verbena_caching::answer };
         let has_it = judge(&head, answered.status, &answered.headers) == Answer::NotModified;
+        let length = hyper::body::Body::size_hint(&body).exact().map_or(usize::MAX, |bytes| bytes as usize);
+        let is_coded_later =
+            stored && !route.compress.is_empty() && may_be_coded(answered.status, &answered.headers, length);
         let has_own_tag = stored
             && kind == Kind::Coherent
             && answered.status == StatusCode::OK
@@ -143,6 +161,12 @@ impl Exchange {
             false => (body, None),
         };
         let mut response = self.forwarded_answer(answered, (&hidden, wanted.mode), body, noted);
+        if is_coded_later {
+            varies_by_coding(response.headers_mut());
+            if !has_it {
+                held(&head, &route, &mut response);
+            }
+        }
         if has_it || own_tag.is_some() {
             // What is to be stored is read on without this client.
             answer::not_modified(&mut response);

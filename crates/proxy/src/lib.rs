@@ -17,6 +17,7 @@ mod ahead;
 mod answer;
 mod body;
 mod cache;
+mod coded;
 mod config;
 mod connection;
 mod error;

@@ -165,12 +165,14 @@ impl Exchange {
             }
         };
         let spare = stored.clone();
+        let key = stored.variant.key(wanted.key, &head.headers, route);
         let kept = Kept {
             leader,
             page: wanted.key,
             id,
-            key: stored.variant.key(wanted.key, &head.headers, &route.cookies),
+            key,
             stored,
+            coding: route.compress.accepted(head, &route.cookies),
             kind: Kind::Standard,
             times: (came, None),
             depends: Depends {
@@ -190,7 +192,7 @@ impl Exchange {
             Page::new(stamp, (came, None), &spare, body, &self.cache.shapes)
         });
         let aged = page.times().map(|times| times.aged(self.cache.content.now()));
-        self.copied(head, page, noted(is_stored, detail), aged)
+        self.copied_as_accepted((head, route), (key, page), noted(is_stored, detail), aged)
     }
 
     /// Forwards a write, and purges what it touches when the origin has answered and before its client is (rule H7). From the beginning on, a

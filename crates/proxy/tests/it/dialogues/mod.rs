@@ -2,6 +2,7 @@
 
 mod believed;
 mod bounds;
+mod coded;
 mod collapsing;
 mod conditions;
 mod connections;
