@@ -18,7 +18,7 @@ use verbena_caching::{
 use verbena_content::service::Reading;
 use verbena_content::{DependencyField, Kind, PageId, Scope, Verdict, Words, look};
 use verbena_metrics::Latency;
-use verbena_terms::ViewNumber;
+use verbena_terms::{Time, ViewNumber};
 
 use crate::answer::{self, NAME, forwarded};
 use crate::body::{Body, Passing};
@@ -297,7 +297,9 @@ impl Exchange {
                     Missed::Alone { why: reason.name(), is_fill: false }
                 }
                 _ if head.method == Method::HEAD => Missed::Alone { why: HEAD, is_fill: false },
-                _ => self.cache.miss(key, (page, kind_of(wanted.mode)), words),
+                _ => self.cache.miss(key, (page, kind_of(wanted.mode)), words, |copy| {
+                    copy.is_for(wanted.credentials) && is_for_all(copy, wanted, self.cache.content.now())
+                }),
             };
             let give_up = (*began + self.patience).into();
             let (alone, is_fill, takes_place) = match missed {
@@ -305,17 +307,23 @@ impl Exchange {
                     let leader = Leader::new(self.cache.clone(), fill);
                     return (Done::Miss, self.lead(wants, missing, leader).await);
                 }
+                Missed::Join(copy, joined) => {
+                    let noted = collapsed(why, detail);
+                    return (Done::Miss, self.joined((head, route), copy, joined, noted).await);
+                }
+                Missed::Again(registered) => match timeout_at(give_up, registered).await {
+                    Ok(_) => continue,
+                    Err(_) => ("fill-slow", true, true),
+                },
                 Missed::Wait(filling) => match timeout_at(give_up, filling).await {
                     Err(_) => ("fill-slow", true, true),
                     Ok(filled) => {
                         let now = self.cache.content.now();
                         let shared = filled.ok().flatten().filter(|shared| {
                             shared.key == shared.variant.key(wanted.key, &head.headers, route)
-                                && !shared.copy.is_over(now)
-                                // One that each request is to ask about is for the one that did.
-                                && shared.copy.times().is_none_or(|of| of.judge(&wanted.wishes, now) != Use::Validate)
+                                && is_for_all(&shared.copy, wanted, now)
                         });
-                        match (shared.map(|shared| (shared.key, shared.copy)), wanted.credentials) {
+                        match (shared.map(|shared| (shared.key, shared.copy, shared.coming)), wanted.credentials) {
                             // Updates come faster than the page is made, or it fails: one after the other they would wait for ever.
                             (None, _) if has_waited => ("fills-lost", true, true),
                             // It failed, or was of another variant: of those who waited, one leads next.
@@ -323,13 +331,20 @@ impl Exchange {
                                 has_waited = true;
                                 continue;
                             }
-                            (Some((_, copy)), Some(reason)) if !copy.is_for(wanted.credentials) => {
+                            (Some((_, copy, _)), Some(reason)) if !copy.is_for(wanted.credentials) => {
                                 self.cache.remember_unshared(wanted.key);
                                 (reason.name(), false, true)
                             }
-                            (Some((key, copy)), _) => {
-                                let (origin_status, stored, collapsed) = (None, false, true);
-                                let noted = CacheStatus::Forwarded { why, origin_status, stored, collapsed, detail };
+                            (Some((_, copy, Some(coming))), _) => {
+                                let Some(joined) = coming.body.join(coming.hint) else {
+                                    has_waited = true;
+                                    continue;
+                                };
+                                let noted = collapsed(why, detail);
+                                return (Done::Miss, self.joined((head, route), copy, joined.into(), noted).await);
+                            }
+                            (Some((key, copy, None)), _) => {
+                                let noted = collapsed(why, detail);
                                 let aged = copy.times().map(|times| times.aged(now));
                                 let answer = self.copied_as_accepted((head, route), (key, copy), noted, aged);
                                 return (Done::Miss, answer);
@@ -461,6 +476,16 @@ impl Exchange {
         let hidden = for_origin(&mut head.headers, intent, conditions, route, client, via);
         (head, hidden)
     }
+}
+
+/// What a request gets that another one fetched.
+const fn collapsed(why: &'static str, detail: Option<&'static str>) -> CacheStatus {
+    CacheStatus::Forwarded { why, origin_status: None, stored: false, collapsed: true, detail }
+}
+
+/// Whether a page that was fetched just now is for others as well: one that each request is to ask about is for the one that did.
+fn is_for_all(copy: &Page, wanted: &Wanted, now: Time) -> bool {
+    !copy.is_over(now) && copy.times().is_none_or(|of| of.judge(&wanted.wishes, now) != Use::Validate)
 }
 
 /// An answer to what was asked. Where a look went out without conditions: whose copy should be still right?

@@ -17,7 +17,7 @@ use crate::answer::{self, forwarded};
 use crate::body::{Body, Cut, Passing};
 use crate::coded::held;
 use crate::exchange::{Exchange, Missing, Wants, asked_for, kind_of};
-use crate::fill::{Kept, Leader, fill};
+use crate::fill::{About, Kept, Leader, fill};
 use crate::origin::Failure;
 use crate::queries::{Depends, Queries};
 use crate::standard::{Base, Fresh, is_failure, named};
@@ -107,23 +107,9 @@ impl Exchange {
                 let key = stored.variant.key(wanted.key, &head.headers, &route);
                 // Its age counts from when it was asked for (RFC 9111 section 4.2.3).
                 let times = (came, stored.lifetime.map(|lifetime| asked + lifetime));
-                let (page, largest) = (wanted.key, self.largest);
                 let coding = route.compress.accepted(&head, &route.cookies);
-                let kept = Kept {
-                    leader,
-                    coding,
-                    page,
-                    id,
-                    key,
-                    stored,
-                    kind,
-                    times,
-                    depends,
-                    undeclared,
-                    largest,
-                    carried,
-                    place,
-                };
+                let (page, largest, about) = (wanted.key, self.largest, About { id, kind, undeclared });
+                let kept = Kept { leader, page, about, key, stored, coding, times, depends, largest, carried, place };
                 (true, detail, fill(passing, kept))
             }
             Err(reason) => {
@@ -178,7 +164,7 @@ impl Exchange {
     }
 
     /// Reads a body, if it is a short one. The tag of one that the client has, and what the client reads otherwise.
-    async fn has_body(&self, head: &request::Parts, mut body: Body) -> Result<(Body, Option<HeaderValue>), Cut> {
+    pub async fn has_body(&self, head: &request::Parts, mut body: Body) -> Result<(Body, Option<HeaderValue>), Cut> {
         let mut read = BytesMut::new();
         loop {
             if read.len() > JUDGED_WHOLE {

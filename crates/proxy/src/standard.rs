@@ -16,7 +16,7 @@ use crate::answer::{self, CACHE_STATUS, forwarded};
 use crate::body::Body;
 use crate::cache::Missed;
 use crate::exchange::{Exchange, Missing, Wants, kind_of};
-use crate::fill::{Kept, Leader};
+use crate::fill::{About, Kept, Leader};
 use crate::origin::{Failure, Place};
 use crate::page::{Aged, Page};
 use crate::queries::Depends;
@@ -133,7 +133,9 @@ impl Exchange {
         }
         wants.wanted.intent = Intent::Look;
         let kind = kind_of(wants.wanted.mode);
-        let Missed::Lead(fill) = self.cache.miss(missing.key, (missing.page, kind), missing.words) else { return };
+        let Missed::Lead(fill) = self.cache.miss(missing.key, (missing.page, kind), missing.words, |_| true) else {
+            return;
+        };
         self.cache.observed.refreshes.increment();
         let (leader, exchange) = (Leader::new(self.cache.clone(), fill), self.clone());
         tokio::spawn(async move { drop(exchange.lead(wants, missing, leader).await) });
@@ -169,18 +171,16 @@ impl Exchange {
         let kept = Kept {
             leader,
             page: wanted.key,
-            id,
+            about: About { id, kind: Kind::Standard, undeclared: None },
             key,
             stored,
             coding: route.compress.accepted(head, &route.cookies),
-            kind: Kind::Standard,
             times: (came, None),
             depends: Depends {
                 declared: named(declared.scope, id),
                 addresses: self.addresses(head, route),
                 charging: None,
             },
-            undeclared: None,
             largest: self.largest,
             carried: Carried::default(),
             place,

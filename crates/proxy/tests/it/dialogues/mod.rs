@@ -12,6 +12,7 @@ mod forms;
 mod halves;
 mod hops;
 mod ignored;
+mod joining;
 mod orders;
 mod origins;
 mod passed;
