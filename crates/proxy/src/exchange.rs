@@ -84,6 +84,10 @@ const GATHERED: usize = 64 << 10;
 /// Why a `HEAD` of a page that is not stored goes alone.
 const HEAD: &str = "head";
 /// What a look at the cache came to.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "boxed, a read would cost each hit on such a fabric an allocation; how large it is depends on the features"
+)]
 enum Looked {
     /// A validated page: the answer. Or none.
     Done(Result<Served, Box<Missing>>),
