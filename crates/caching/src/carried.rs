@@ -37,6 +37,11 @@ impl Carried {
         Carried { values: Some(values), longest, searched: 0 }
     }
 
+    /// Whether nothing is looked for.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_none()
+    }
+
     /// Whether one of them stands in the value of a field.
     pub fn is_in_fields(&self, headers: &HeaderMap) -> bool {
         self.values.as_ref().is_some_and(|values| headers.values().any(|value| values.is_match(value.as_bytes())))

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONNECTION, COOKIE, EXPECT, EXPIRES, HOST, IF_MODIFIED_SINCE, IF_NONE_MATCH,
-    IF_RANGE, MAX_FORWARDS, TRANSFER_ENCODING, VIA,
+    ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, CONNECTION, COOKIE, EXPECT, EXPIRES, HOST, IF_MODIFIED_SINCE,
+    IF_NONE_MATCH, IF_RANGE, MAX_FORWARDS, TRANSFER_ENCODING, VIA,
 };
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, request};
@@ -197,6 +197,13 @@ pub fn for_origin(
         };
         for name in withheld {
             headers.remove(name);
+        }
+        if conditions == Conditions::Withheld {
+            // What is coded here comes as it is, and serves those too that accept no coding.
+            if !route.compress.is_empty() {
+                headers.remove(ACCEPT_ENCODING);
+            }
+            route.languages.ask_for(headers);
         }
         if conditions != Conditions::All {
             hidden = cookies::remove_ignored(headers, &route.cookies);

@@ -93,8 +93,8 @@ pub fn http_head(input: &[u8]) -> Outcomes {
             assert!(only_end_to_end(&stored.headers) && only_asks(&stored.headers));
             assert!(![AGE, EXPIRES, PRAGMA, SET_COOKIE].iter().any(|name| stored.headers.contains_key(name)));
             assert!(stored.lifetime.is_none_or(|lifetime| lifetime > Duration::ZERO));
-            let variant = stored.variant.key(request.key, &head.headers, &route.cookies);
-            assert_eq!(variant, stored.variant.key(request.key, &again.headers, &route.cookies));
+            let variant = stored.variant.key(request.key, &head.headers, &route);
+            assert_eq!(variant, stored.variant.key(request.key, &again.headers, &route));
             assert!(!stored.variant.is_plain() || variant == request.key);
             if answer(&head, status, &stored.headers) == Answer::NotModified {
                 assert!(head.headers.contains_key(IF_NONE_MATCH) && status == StatusCode::OK);

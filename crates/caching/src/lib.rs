@@ -18,6 +18,7 @@
 
 mod answer;
 mod carried;
+mod coding;
 mod control;
 mod cookies;
 mod date;
@@ -29,6 +30,7 @@ mod freshness;
 mod fuzzing;
 mod http2;
 mod key;
+mod language;
 mod names;
 mod path;
 mod purge;
@@ -47,6 +49,7 @@ mod variant;
 
 pub use answer::{Answer, answer, answer_by_dates_too, has_tag};
 pub use carried::Carried;
+pub use coding::{Coding, Codings, LEAST_CODED, may_be_coded, varies_by_coding};
 pub use control::{CacheControl, Life};
 pub use cookies::Hidden;
 pub use forward::{Conditions, Unfit, Via, for_client, for_origin, for_refresh, is_framed_plainly, received};
@@ -56,6 +59,7 @@ pub use freshness::{Lifetime, Use, Wishes};
 #[doc(hidden)]
 pub use fuzzing::{Outcomes, http_head};
 pub use key::{Key, Keys, MOST_PREFIXES};
+pub use language::{Languages, is_language};
 pub use names::{ANALYTICS, Names};
 pub use purge::{PURGE, Purge};
 pub use query::{Query, for_page};

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use crate::coding::Codings;
+use crate::language::Languages;
 use crate::names::Names;
 use crate::path::Readings;
 use crate::query::Query;
@@ -25,6 +27,10 @@ pub struct Route {
     pub mode: Mode,
     /// Whether a connection may become one of another protocol (WebSocket). What is written through it is bracketed by nobody.
     pub upgrade: bool,
+    /// In which codings stored pages are answered that came in none.
+    pub compress: Codings,
+    /// Which languages the pages have.
+    pub languages: Languages,
 }
 
 /// By what copies of a route's pages are found to be good.
@@ -50,6 +56,8 @@ impl Default for Route {
             writes: Writes::default(),
             mode: Mode::default(),
             upgrade: false,
+            compress: Codings::default(),
+            languages: Languages::default(),
         }
     }
 }
@@ -131,6 +139,9 @@ fn more_careful<'a>(one: Cow<'a, Route>, other: Cow<'a, Route>) -> Cow<'a, Route
         query,
         mode,
         upgrade: one.upgrade && other.upgrade,
+        compress: one.compress.and(&other.compress),
+        // What is told apart by neither is told apart by both.
+        languages: if one.languages == other.languages { one.languages.clone() } else { Languages::default() },
         writes: writes.expect("invariant: each rule has one of the five"),
     })
 }

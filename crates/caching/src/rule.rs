@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::coding::Codings;
+use crate::language::Languages;
 use crate::names::Names;
 use crate::path::Readings;
 use crate::query::Query;
@@ -33,6 +35,12 @@ pub struct Rule {
     /// Whether a connection may become one of another protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<bool>,
+    /// In which codings stored pages are answered that came in none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compress: Option<Codings>,
+    /// Which languages the pages have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub languages: Option<Vec<String>>,
 }
 
 /// What a rule says of cookies. Names end in `*` where they stand for all that begin so.
@@ -68,7 +76,17 @@ pub struct QueryRule {
 impl Default for Rule {
     fn default() -> Self {
         let (cookies, query) = (CookieRule::default(), QueryRule::default());
-        Rule { prefix: "/".into(), inherit: true, cookies, query, writes: None, mode: None, upgrade: None }
+        Rule {
+            prefix: "/".into(),
+            inherit: true,
+            cookies,
+            query,
+            writes: None,
+            mode: None,
+            upgrade: None,
+            compress: None,
+            languages: None,
+        }
     }
 }
 
@@ -92,6 +110,8 @@ impl Rule {
             && self.writes.is_none()
             && self.mode.is_none()
             && self.upgrade.is_none()
+            && self.compress.is_none()
+            && self.languages.is_none()
     }
 
     /// What holds under its prefix, where `inherited` holds around it.
@@ -131,6 +151,8 @@ impl Rule {
             writes,
             mode,
             upgrade,
+            compress: self.compress.clone().unwrap_or_else(|| inherited.compress.clone()),
+            languages: self.languages.clone().map_or_else(|| inherited.languages.clone(), Languages::of),
         }
     }
 }
@@ -164,7 +186,7 @@ pub fn resolve(rules: &[Rule], elsewhere: &Route) -> Vec<Route> {
 /// A rule that says all, for what holds.
 impl From<Route> for Rule {
     fn from(route: Route) -> Self {
-        let Route { prefix, cookies, query, writes, mode, upgrade } = route;
+        let Route { prefix, cookies, query, writes, mode, upgrade, compress, languages } = route;
         let only = cookies.only.as_ref().map(|only| only.spelled().collect());
         let cookies = CookieRule {
             ignore: only.is_none().then(|| cookies.ignore.spelled().collect()),
@@ -173,7 +195,17 @@ impl From<Route> for Rule {
             publish: Some(cookies.publish),
         };
         let query = QueryRule { ignore: Some(query.ignore.spelled().collect()), sort: Some(query.sort) };
-        Rule { prefix, inherit: true, cookies, query, writes: Some(writes), mode: Some(mode), upgrade: Some(upgrade) }
+        Rule {
+            prefix,
+            inherit: true,
+            cookies,
+            query,
+            writes: Some(writes),
+            mode: Some(mode),
+            upgrade: Some(upgrade),
+            compress: Some(compress),
+            languages: Some(languages.0),
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::control::split_list;
 use crate::cookies;
 use crate::key::Key;
 use crate::reason::Reason;
-use crate::route::Cookies;
+use crate::route::Route;
 
 /// Header names that one answer may vary by.
 const MOST_NAMES: usize = 16;
@@ -63,12 +63,12 @@ impl Variant {
     }
 
     /// The key of the answer for a request among those of a page.
-    pub fn key(&self, page: Key, request: &HeaderMap, ignored: &Cookies) -> Key {
-        if self.is_plain() { page } else { Variant::key_by(&self.names, page, request, ignored) }
+    pub fn key(&self, page: Key, request: &HeaderMap, route: &Route) -> Key {
+        if self.is_plain() { page } else { Variant::key_by(&self.names, page, request, route) }
     }
 
     /// The same for [`names`](Self::names) that were kept; there is one at least.
-    pub fn key_by(names: &str, page: Key, request: &HeaderMap, ignored: &Cookies) -> Key {
+    pub fn key_by(names: &str, page: Key, request: &HeaderMap, route: &Route) -> Key {
         // The page's key is made under a secret, and so is what follows from it.
         let mut hash = SipHasher13::new();
         hash.write(&page.0.to_le_bytes());
@@ -80,16 +80,21 @@ impl Variant {
                 hash.write(bytes);
             };
             if name == COOKIE {
-                let seen = cookies::pairs(request).filter(|(name, _)| !ignored.ignores(name));
+                let seen = cookies::pairs(request).filter(|(name, _)| !route.cookies.ignores(name));
                 seen.for_each(|(name, value)| {
                     part(name);
                     part(value);
                 });
             } else if name == ACCEPT_ENCODING {
-                if request.contains_key(name) {
+                // Where codings are made here the application is asked without it.
+                if route.compress.is_empty() && request.contains_key(name) {
                     codings(request).iter().for_each(|coding| part(coding));
                     // None at all is another thing than no field (RFC 9110 section 12.5.3).
                     part(b"");
+                }
+            } else if name == ACCEPT_LANGUAGE && !route.languages.is_empty() {
+                if let Some(language) = route.languages.chosen(request) {
+                    part(language.as_bytes());
                 }
             } else if [ACCEPT, ACCEPT_CHARSET, ACCEPT_LANGUAGE].iter().any(|list| list == name)
                 && let Some(list) = list(request, name)
@@ -151,6 +156,8 @@ fn bare(element: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::route::Cookies;
+    use crate::{Coding, Codings, Languages};
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         pairs.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect()
@@ -163,7 +170,7 @@ mod tests {
     #[test]
     fn requests_that_differ_in_a_named_header_get_other_answers() {
         let variant = vary("Accept-Language, accept-encoding,, Accept-Language").unwrap();
-        let key = |pairs| variant.key(Key(1), &headers(pairs), &Cookies::default());
+        let key = |pairs| variant.key(Key(1), &headers(pairs), &Route::default());
         let german = key(&[("accept-language", "de"), ("accept", "a")]);
         assert_eq!(german, key(&[("accept-language", "de"), ("accept", "b")]));
         assert_ne!(german, key(&[("accept-language", "en")]));
@@ -174,7 +181,7 @@ mod tests {
     #[test]
     fn values_that_mean_the_same_are_one() {
         let variant = vary("Accept-Encoding, Accept-Language, Accept, X-Other").unwrap();
-        let key = |name: &'static str, value| variant.key(Key(1), &headers(&[(name, value)]), &Cookies::default());
+        let key = |name: &'static str, value| variant.key(Key(1), &headers(&[(name, value)]), &Route::default());
         for (name, one, same, others) in [
             (
                 "accept-encoding",
@@ -206,7 +213,7 @@ mod tests {
         }
         let capitals = ["text/html;a=\"B\"", "text/html;a=\"b\"", "text/html; a=\"B\""];
         assert!(capitals[1..].iter().all(|other| key("accept", capitals[0]) != key("accept", other)));
-        let none = variant.key(Key(1), &HeaderMap::new(), &Cookies::default());
+        let none = variant.key(Key(1), &HeaderMap::new(), &Route::default());
         assert_ne!(none, key("accept-encoding", ""), "which accepts no coding");
     }
 
@@ -222,9 +229,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_made_or_chosen_here_does_not_split() {
+        let variant = vary("Accept-Encoding, Accept-Language").unwrap();
+        let route = Route {
+            compress: Codings::of([Coding::Gzip]),
+            languages: Languages::of(["de", "en"].map(String::from)),
+            ..Route::default()
+        };
+        let key = |encoding, language| {
+            let pairs = [("accept-encoding", encoding), ("accept-language", language)];
+            variant.key(Key(1), &headers(&pairs), &route)
+        };
+        assert_eq!(key("gzip", "de-AT,de;q=0.9"), key("br, zstd", "de, en;q=0.5"));
+        assert_ne!(key("gzip", "de"), key("gzip", "en"));
+        assert_eq!(key("gzip", "fr"), variant.key(Key(1), &HeaderMap::new(), &route), "of which none is known");
+    }
+
+    #[test]
     fn ignored_cookies_do_not_split() {
         let variant = vary("Cookie").unwrap();
-        let ignored = Cookies { ignore: ["sid"].into(), ..Cookies::default() };
+        let cookies = Cookies { ignore: ["sid"].into(), ..Cookies::default() };
+        let ignored = Route { cookies, ..Route::default() };
         let key = |line| variant.key(Key(1), &headers(&[("cookie", line)]), &ignored);
         assert_eq!(key("sid=1; lang=de"), key("lang=de; sid=2"));
         assert_ne!(key("lang=de"), key("lang=en"));

@@ -135,6 +135,14 @@ impl Stamp {
         if self.common & 1 == 0 && self.clock == STANDARD { Kind::Standard } else { Kind::Coherent }
     }
 
+    /// Whether `other` was stored under later words of the same home, so that this is no copy to keep in its place.
+    pub fn is_before(&self, other: &Stamp) -> bool {
+        let generations = |stamp: &Stamp| [stamp.word >> 1, stamp.common >> 1];
+        let (own, others) = (generations(self), generations(other));
+        let is_later = own != others && own.iter().zip(&others).all(|(own, other)| own <= other);
+        self.home == other.home && self.kind() == other.kind() && is_later
+    }
+
     #[inline]
     fn differs(&self, words: &Words) -> u64 {
         let clock_mask = (self.common & 1).wrapping_neg();
@@ -185,6 +193,21 @@ mod tests {
     fn words() -> Words {
         let (word, everything, purge) = (Word::new(5, false), Word::new(6, false), Word::new(9, false));
         Words { home: HOME, word, everything, purge, clock: 7 }
+    }
+
+    #[test]
+    fn a_stamp_is_before_those_of_later_words_of_its_home() {
+        let of =
+            |word, everything, clock| Stamp::new(HOME, Word::new(word, false), Word::new(everything, false), clock);
+        let stamp = of(5, 6, None);
+        for later in [of(6, 6, None), of(5, 7, None), of(6, 7, Some(9))] {
+            assert!(stamp.is_before(&later) && !later.is_before(&stamp), "{later:?}");
+        }
+        let other_home = Stamp::new(Incarnation::new(1, 2), Word::new(9, false), Word::new(9, false), None);
+        let standard = Stamp::standard(HOME, Word::new(9, false), Word::new(9, false));
+        for neither in [stamp, of(5, 6, Some(9)), of(6, 5, None), other_home, standard] {
+            assert!(!stamp.is_before(&neither) && !neither.is_before(&stamp), "{neither:?}");
+        }
     }
 
     fn verdict(stamp_clock: Option<u64>, words: Words, lease: Lease, now: u64) -> Verdict {

@@ -313,9 +313,20 @@ impl<K: Ord + Clone> Reader<K> {
         Some(register)
     }
 
+    /// The key of a fill that is under way.
+    pub fn key(&self, id: FillId) -> Option<&K> {
+        self.fills.get(&id).map(|fill| &fill.key)
+    }
+
     /// The answer is here and must not be stored. It is remembered, so that the page's requests are not serialised.
     pub fn unstorable(&mut self, id: FillId, why: Unstorable, now: Time) -> Option<Settled<K>> {
         let page = self.fills.get(&id)?.page;
+        self.remember(page, why, now);
+        self.settle(id, Err(NotStored::Unstorable), false)
+    }
+
+    /// The page's answers must not be stored, as one that was registered at its head showed later.
+    pub fn remember(&mut self, page: PageId, why: Unstorable, now: Time) {
         let (why, lasts) = match why {
             Unstorable::Page => (Alone::Unstorable, self.limits.unstorable_for),
             Unstorable::Answer => (Alone::Unstorable, self.limits.failing_for),
@@ -323,7 +334,6 @@ impl<K: Ord + Clone> Reader<K> {
         };
         let slot = self.unstorable_slot(page);
         self.unstorable[slot] = Remembered { page, why, until: now + lasts };
-        self.settle(id, Err(NotStored::Unstorable), false)
     }
 
     /// No whole answer came.

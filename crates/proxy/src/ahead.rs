@@ -13,6 +13,7 @@ use http_body::Frame;
 use parking_lot::Mutex;
 
 use crate::body::{Cut, Passing};
+use crate::joining::Joined;
 
 /// Pieces that are smaller are copied, into ones of up to so many bytes.
 const SMALL: usize = 4 << 10;
@@ -24,6 +25,8 @@ pub(crate) enum Next {
     Cut(Cut),
     /// What was not read yet: it is not kept any more.
     Rest(Passing),
+    /// The same, where others read it too.
+    Joined(Joined),
     End,
 }
 

@@ -11,6 +11,7 @@ use thiserror::Error;
 use tokio::time::Sleep;
 
 use crate::fill::Filled;
+use crate::joining::Joined;
 
 /// Why a body ends before its end: the connection is cut, so that nobody takes a part for the whole.
 #[derive(Debug, Error)]
@@ -37,6 +38,8 @@ pub(crate) enum Body {
     Origin(Passing),
     /// As a task reads it to store it; large, and rare beside the others.
     Filled(Box<Filled>),
+    /// As it comes for another request.
+    Joined(Box<Joined>),
     /// As it comes from a task that holds its end back; the end is `None`, and without it the body is cut.
     Held(tokio::sync::mpsc::Receiver<Result<Option<Bytes>, Cut>>),
 }
@@ -52,6 +55,10 @@ impl Body {
             Body::Filled(mut filled) => {
                 filled.put_back(read);
                 Body::Filled(filled)
+            }
+            Body::Joined(mut joined) => {
+                joined.put_back(read);
+                Body::Joined(joined)
             }
             // All of it was read.
             _ => Body::from(read),
@@ -74,6 +81,7 @@ impl HttpBody for Body {
             Body::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Body::Origin(passing) => passing.poll(context),
             Body::Filled(filled) => filled.poll(context),
+            Body::Joined(joined) => joined.poll(context),
             Body::Held(pieces) => Poll::Ready(match ready!(pieces.poll_recv(context)) {
                 Some(piece) => piece.map(|piece| piece.map(Frame::data)).transpose(),
                 None => Some(Err(Cut::Abandoned)),
@@ -86,7 +94,7 @@ impl HttpBody for Body {
             Body::Whole(bytes) => bytes.is_none(),
             Body::Origin(passing) => passing.incoming.is_end_stream(),
             // Only their end tells that they are whole.
-            Body::Filled(_) | Body::Held(_) => false,
+            Body::Filled(_) | Body::Joined(_) | Body::Held(_) => false,
         }
     }
 
@@ -95,6 +103,7 @@ impl HttpBody for Body {
             Body::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
             Body::Origin(passing) => passing.incoming.size_hint(),
             Body::Filled(filled) => filled.size_hint(),
+            Body::Joined(joined) => joined.size_hint(),
             Body::Held(_) => SizeHint::default(),
         }
     }

@@ -1,20 +1,24 @@
 //! What the threads of a proxy share: the stored pages, and the fills under way.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::request;
+use http_body::SizeHint;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use verbena_caching::{Key, Keys, Request, Route, Stored, Variant};
 use verbena_content::service::Content;
 use verbena_content::{
     Alone, FillId, Kind, NotStored, PageId, Reader, ReaderLimits, Registered, Replacement, Scope, Settled, Stamp,
-    Start, Store, Unstorable, Waiter, Words,
+    Start, Store, Unstorable, Verdict, Waiter, Word, Words, look,
 };
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
+use crate::coded::Coder;
 use crate::fill::Budget;
+use crate::joining::{Coming, Growing, Joined};
 use crate::observed::Observed;
 use crate::page::Page;
 use crate::page_pool::{Moment, PagePool};
@@ -25,6 +29,9 @@ const UNSHARED: usize = 16_384;
 
 /// How long that is remembered.
 const UNSHARED_FOR: Duration = Duration::from_secs(60);
+
+/// Requests that wait until one fill is registered; one more goes its own way.
+const MOST_WAITING: usize = 1024;
 
 /// Bytes of a page as it is expected: rather too few, for what the store remembers of pages that it no longer has.
 const TYPICAL: usize = 1024;
@@ -47,7 +54,9 @@ pub(crate) struct Shared {
     /// Among the page's variants.
     pub key: Key,
     pub variant: Variant,
+    /// Without a body, if that is still coming.
     pub copy: Page,
+    pub coming: Option<Arc<Coming>>,
 }
 
 /// Shared by the threads of a proxy.
@@ -60,6 +69,7 @@ pub(crate) struct Cache {
     pub keys: Keys,
     /// The memory of all nodes, if this one lends some.
     pub pool: Option<PagePool>,
+    pub coder: Coder,
     store: Store<Page>,
     fills: Mutex<Fills>,
     unshared: quick_cache::sync::Cache<Key, Time>,
@@ -72,6 +82,35 @@ struct Fills {
     reader: Reader<Key>,
     waiting: HashMap<Waiter, oneshot::Sender<Option<Shared>>>,
     next_waiter: Waiter,
+    /// Pages whose head is registered and whose body is on its way; of several fills of a page the one that was registered last.
+    coming: HashMap<Key, Arc<Coming>>,
+    /// Fills that are being registered, by the key under which they are shared.
+    registering: HashMap<Key, Registering>,
+}
+
+/// A fill that is being registered. Requests that could join it when it is wait until that is known.
+struct Registering {
+    fill: FillId,
+    kind: Kind,
+    /// The words under which it is.
+    words: (ViewNumber, Word, Word),
+    waiting: Vec<oneshot::Sender<()>>,
+}
+
+/// Ends the wait of those, whatever becomes of it.
+struct Registers<'a> {
+    cache: &'a Cache,
+    key: Key,
+    fill: FillId,
+}
+
+impl Drop for Registers<'_> {
+    fn drop(&mut self) {
+        let mut fills = self.cache.fills.lock();
+        if fills.registering.get(&self.key).is_some_and(|registering| registering.fill == self.fill) {
+            fills.registering.remove(&self.key);
+        }
+    }
 }
 
 impl Fills {
@@ -80,6 +119,24 @@ impl Fills {
         if let Some(sender) = self.waiting.remove(&waiter) {
             let _ = sender.send(copy);
         }
+    }
+
+    fn tell_all(&mut self, served: Vec<Waiter>, forwarded: Vec<Waiter>, shared: Option<&Shared>) {
+        for waiter in served {
+            self.tell(waiter, shared.cloned());
+        }
+        for waiter in forwarded {
+            self.tell(waiter, None);
+        }
+    }
+
+    /// Whether this was the one of its key that later requests join. It is no more.
+    fn leaves(&mut self, key: Key, coming: &Arc<Coming>) -> bool {
+        let is_last = self.coming.get(&key).is_some_and(|last| Arc::ptr_eq(last, coming));
+        if is_last {
+            self.coming.remove(&key);
+        }
+        is_last
     }
 }
 
@@ -98,6 +155,10 @@ pub(crate) struct Found {
 pub(crate) enum Missed {
     Lead(FillId),
     Wait(oneshot::Receiver<Option<Shared>>),
+    /// One that is still coming: its head, and its body.
+    Join(Page, Box<Joined>),
+    /// Looks again, when it is known whether one that is coming may be joined.
+    Again(oneshot::Receiver<()>),
     Alone {
         why: &'static str,
         /// In better times it would be a hit, or a fill of its own.
@@ -120,9 +181,17 @@ impl Cache {
             shapes: Shapes::new(),
             pool,
             store: Store::new(replacement, memory, TYPICAL, largest + 64 * 1024),
-            fills: Mutex::new(Fills { me, reader, waiting: HashMap::new(), next_waiter: 0 }),
+            fills: Mutex::new(Fills {
+                me,
+                reader,
+                waiting: HashMap::new(),
+                next_waiter: 0,
+                coming: HashMap::new(),
+                registering: HashMap::new(),
+            }),
             unshared: quick_cache::sync::Cache::new(UNSHARED),
             registration_patience: limits.registration_deadline,
+            coder: Coder::new(),
             keys: Keys::new(content.names().page_secret()),
             budget: Budget::new(usize::try_from(memory / 4).unwrap_or(usize::MAX).max(2 * largest)),
             content,
@@ -142,13 +211,19 @@ impl Cache {
         let Some(names) = found.as_ref().and_then(Page::varies_by) else {
             return Found { key: request.key, page, copy: found, varies: false };
         };
-        let key = Variant::key_by(names, request.key, &head.headers, &route.cookies);
+        let key = Variant::key_by(names, request.key, &head.headers, route);
         let copy = self.store.copy(key.0).filter(|copy| copy.varies_by().is_none());
         Found { key, page, copy, varies: true }
     }
 
-    /// Joins or begins the fill of a page (rules P2, P8). The words were read after the request arrived.
-    pub fn miss(&self, key: Key, page: (PageId, Kind), words: Option<(ViewNumber, Words)>) -> Missed {
+    /// Joins or begins the fill of a page (rules P2, P8, H5). The words were read after the request arrived; `is_for` says whether a page with this head is for it.
+    pub fn miss(
+        &self,
+        key: Key,
+        page: (PageId, Kind),
+        words: Option<(ViewNumber, Words)>,
+        is_for: impl FnOnce(&Page) -> bool,
+    ) -> Missed {
         let now = self.content.now();
         let lease = self.content.lease();
         let me = self.content.identity();
@@ -157,6 +232,25 @@ impl Cache {
             // Another life of this node (rule C1): registrations in the name of the former would not be answered.
             fills.me = me;
             fills.reader.rejoined(me);
+        }
+        if let Some((posted, words)) = &words {
+            if let Some(coming) = fills.coming.get(&key)
+                && look(coming.head.stamp(), words, *posted, &lease, now) == Verdict::Fresh
+                && coming.head.stamp().kind() == page.1
+                && is_for(&coming.head)
+                && let Some(joined) = coming.body.join(coming.hint)
+            {
+                return Missed::Join(coming.head.clone(), Box::new(joined));
+            }
+            if let Some(registering) = fills.registering.get_mut(&key)
+                && registering.kind == page.1
+                && registering.words == (*posted, words.word, words.common(page.1))
+                && registering.waiting.len() < MOST_WAITING
+            {
+                let (sender, receiver) = oneshot::channel();
+                registering.waiting.push(sender);
+                return Missed::Again(receiver);
+            }
         }
         let waiter = fills.next_waiter;
         fills.next_waiter += 1;
@@ -182,7 +276,12 @@ impl Cache {
 
     /// The copy of this key is known to be none of the application's present answers.
     pub async fn forget(&self, key: Key) {
-        self.store.forget(key.0);
+        {
+            let mut fills = self.fills.lock();
+            // Nor is one to be kept whose head came before that was known.
+            fills.coming.remove(&key);
+            self.store.forget(key.0);
+        }
         if let Some(pool) = &self.pool {
             pool.withdraw(key).await;
         }
@@ -221,10 +320,84 @@ impl Cache {
 
     /// The whole answer is here: asks the page's home, and stores it if the home accepts (rule P2).
     pub async fn fetched(&self, fill: FillId, scope: Scope, fetched: Fetched) -> Option<Page> {
-        let register = self.fills.lock().reader.answered(fill, scope, self.content.now())?;
-        let registered = tokio::time::timeout(self.registration_patience, self.content.register(register)).await;
-        let settled = self.conclude(fill, registered.ok().flatten().as_ref())?;
+        let settled = self.register(fill, scope).await?;
         self.settle(settled, Some(fetched)).map(|shared| shared.copy)
+    }
+
+    /// Asks the page's home whether it accepts the page.
+    pub async fn register(&self, fill: FillId, scope: Scope) -> Option<Settled<Key>> {
+        let (register, _registers) = {
+            let mut fills = self.fills.lock();
+            let key = *fills.reader.key(fill)?;
+            let register = fills.reader.answered(fill, scope, self.content.now())?;
+            let words = (register.view, register.word, register.common);
+            let registering = Registering { fill, kind: register.kind, words, waiting: Vec::new() };
+            fills.registering.insert(key, registering);
+            (register, Registers { cache: self, key, fill })
+        };
+        let registered = tokio::time::timeout(self.registration_patience, self.content.register(register)).await;
+        self.conclude(fill, registered.ok().flatten().as_ref())
+    }
+
+    /// The head of a page is registered, or was refused, and its body is on its way: tells all who wait. Later ones join it.
+    pub fn announce(
+        &self,
+        settled: Settled<Key>,
+        head: Fetched,
+        (body, hint): (&Arc<Growing>, SizeHint),
+    ) -> Option<Arc<Coming>> {
+        let Fetched { page, key, stored, times, .. } = head;
+        let stamp = match settled.stored {
+            Ok(stamp) => stamp,
+            Err(_) => {
+                self.settle(settled, Some(Fetched { page, key, stored, body: Vec::new(), times }));
+                return None;
+            }
+        };
+        let head = Page::new(stamp, times, &stored, Vec::new(), &self.shapes);
+        let coming = Arc::new(Coming { head, body: body.clone(), hint });
+        let variants = (!stored.variant.is_plain()).then(|| Page::varies(stamp, &stored.variant));
+        let shared = Shared { key, variant: stored.variant, copy: coming.head.clone(), coming: Some(coming.clone()) };
+        let mut fills = self.fills.lock();
+        if !self.is_superseded(&fills, key, &stamp) {
+            if let Some(variants) = variants {
+                self.store.keep(page.0, variants);
+            }
+            fills.coming.insert(key, coming.clone());
+        }
+        fills.tell_all(settled.serve, settled.forward, Some(&shared));
+        Some(coming)
+    }
+
+    /// The body of such a page is here: it is stored, unless a newer fill of it was registered meanwhile (rule H6).
+    pub fn arrived(&self, coming: &Arc<Coming>, fetched: Fetched) -> Page {
+        let Fetched { page, key, stored, body, times } = fetched;
+        let stamp = *coming.head.stamp();
+        let copy = Page::new(stamp, times, &stored, body, &self.shapes);
+        let variants = (!stored.variant.is_plain()).then(|| Page::varies(stamp, &stored.variant));
+        let is_last = {
+            let mut fills = self.fills.lock();
+            let is_last = fills.leaves(key, coming);
+            if is_last {
+                self.put((page, variants.clone()), (key, copy.clone()));
+            }
+            is_last
+        };
+        if is_last {
+            self.offer((page, variants), (key, &copy));
+        }
+        copy
+    }
+
+    /// Such a page is not stored: nobody joins it any more.
+    pub fn abandon(&self, key: Key, coming: &Arc<Coming>) {
+        self.fills.lock().leaves(key, coming);
+    }
+
+    /// The page's answers must not be stored.
+    pub fn remember(&self, page: PageId, why: Unstorable) {
+        let now = self.content.now();
+        self.fills.lock().reader.remember(page, why, now);
     }
 
     /// Ends a fill with the home's answer, or without: one that is about another life of this node counts as none.
@@ -246,13 +419,23 @@ impl Cache {
         self.unshared.insert(key, self.content.now() + UNSHARED_FOR);
     }
 
+    /// What is kept under a key.
+    pub fn copy_at(&self, key: Key) -> Option<Page> {
+        self.store.copy(key.0)
+    }
+
+    /// Keeps something beside the pages.
+    pub fn keep_at(&self, key: Key, page: Page) {
+        self.store.keep(key.0, page);
+    }
+
     /// Copies kept, and the bytes that they take.
     pub fn kept(&self) -> (usize, u64) {
         (self.store.len(), self.store.bytes())
     }
 
     /// Tells all who wait; gives what they are given.
-    fn settle(&self, settled: Settled<Key>, fetched: Option<Fetched>) -> Option<Shared> {
+    pub fn settle(&self, settled: Settled<Key>, fetched: Option<Fetched>) -> Option<Shared> {
         let shared = match (settled.stored, fetched) {
             (Ok(stamp), Some(fetched)) => Some(self.keep(stamp, fetched)),
             (Err(why), Some(_)) => {
@@ -261,13 +444,7 @@ impl Cache {
             }
             _ => None,
         };
-        let mut fills = self.fills.lock();
-        for waiter in settled.serve {
-            fills.tell(waiter, shared.clone());
-        }
-        for waiter in settled.forward {
-            fills.tell(waiter, None);
-        }
+        self.fills.lock().tell_all(settled.serve, settled.forward, shared.as_ref());
         shared
     }
 
@@ -279,18 +456,40 @@ impl Cache {
         self.store.keep(key.0, copy);
     }
 
+    /// Whether a copy of later words is kept already, or is coming: what the home said of this one took longer on its way.
+    fn is_superseded(&self, fills: &Fills, key: Key, stamp: &Stamp) -> bool {
+        let is_later = |page: &Page| stamp.is_before(page.stamp());
+        fills.coming.get(&key).is_some_and(|coming| is_later(&coming.head))
+            || self.store.copy(key.0).is_some_and(|copy| is_later(&copy))
+    }
+
+    /// Offers a copy to the memory of all nodes, and by what the page's variants differ.
+    fn offer(&self, (page, variants): (Key, Option<Page>), (key, copy): (Key, &Page)) {
+        let Some(pool) = &self.pool else { return };
+        let moment = Moment::now(self.content.now());
+        pool.offer(key, copy, &self.shapes, moment);
+        if let Some(variants) = &variants {
+            pool.offer(page, variants, &self.shapes, moment);
+        }
+    }
+
     fn keep(&self, stamp: Stamp, fetched: Fetched) -> Shared {
         let Fetched { page, key, stored, body, times } = fetched;
         let copy = Page::new(stamp, times, &stored, body, &self.shapes);
         let variants = (!stored.variant.is_plain()).then(|| Page::varies(stamp, &stored.variant));
-        if let Some(pool) = &self.pool {
-            let moment = Moment::now(self.content.now());
-            pool.offer(key, &copy, &self.shapes, moment);
-            if let Some(variants) = &variants {
-                pool.offer(page, variants, &self.shapes, moment);
+        let is_newest;
+        {
+            let mut fills = self.fills.lock();
+            is_newest = !self.is_superseded(&fills, key, &stamp);
+            if is_newest {
+                // One of which the body is still coming is older.
+                fills.coming.remove(&key);
+                self.put((page, variants.clone()), (key, copy.clone()));
             }
         }
-        self.put((page, variants), (key, copy.clone()));
-        Shared { key, variant: stored.variant, copy }
+        if is_newest {
+            self.offer((page, variants), (key, &copy));
+        }
+        Shared { key, variant: stored.variant, copy, coming: None }
     }
 }

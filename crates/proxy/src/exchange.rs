@@ -19,7 +19,7 @@ use verbena_caching::{
 use verbena_content::service::Reading;
 use verbena_content::{DependencyField, Kind, PageId, Scope, Verdict, Words, look};
 use verbena_metrics::Latency;
-use verbena_terms::ViewNumber;
+use verbena_terms::{Time, ViewNumber};
 
 use crate::answer::{self, NAME, forwarded};
 use crate::body::{Body, Passing};
@@ -85,7 +85,10 @@ const GATHERED: usize = 64 << 10;
 /// Why a `HEAD` of a page that is not stored goes alone.
 const HEAD: &str = "head";
 /// What a look at the cache came to.
-#[expect(clippy::large_enum_variant, reason = "boxed, a read would cost each hit on such a fabric an allocation")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "boxed, a read would cost each hit on such a fabric an allocation; how large it is depends on the features"
+)]
 enum Looked {
     /// A validated page: the answer. Or none.
     Done(Result<Served, Box<Missing>>),
@@ -95,6 +98,8 @@ enum Looked {
 
 /// A validated page.
 pub(crate) struct Served {
+    /// Under which it is kept.
+    pub key: Key,
     pub copy: Page,
     /// Of a standard page.
     pub aged: Option<Aged>,
@@ -144,8 +149,8 @@ impl Exchange {
         let wanted = Wanted::of(&head, !hyper::body::Body::is_end_stream(&body), &route, &self.cache.keys);
         let is_part = wanted.intent == Intent::Pass(Reason::Range);
         let looked = (wanted.intent == Intent::Look || is_part).then(|| self.look(&head, &wanted, &route));
-        if let Some(Looked::Done(Ok(Served { copy, aged, refresh }))) = looked {
-            let whole = self.hit(&head, copy, aged);
+        if let Some(Looked::Done(Ok(Served { key, copy, aged, refresh }))) = looked {
+            let whole = self.hit((&head, &route), (key, copy), aged);
             let answer = Ok(if is_part { part(&head, whole, &self.cache.keys) } else { whole });
             self.answered(Done::Hit, &observed.hit_latency, began, &answer);
             if let Some(missing) = refresh {
@@ -174,8 +179,9 @@ impl Exchange {
                 None => unreachable!("invariant: a part is looked for"),
             };
             match looked {
-                Ok(Served { copy, aged, .. }) => {
-                    let answer = Ok(part(&wants.head, self.hit(&wants.head, copy, aged), &self.cache.keys));
+                Ok(Served { key, copy, aged, .. }) => {
+                    let whole = self.hit((&wants.head, &wants.route), (key, copy), aged);
+                    let answer = Ok(part(&wants.head, whole, &self.cache.keys));
                     self.answered(Done::Hit, &observed.hit_latency, began, &answer);
                     return answer;
                 }
@@ -261,12 +267,12 @@ impl Exchange {
                     ("request", wanted.credentials.map(Reason::name), None)
                 }
                 Verdict::Fresh => match copy.times().map(|times| (times.judge(&wanted.wishes, now), times.aged(now))) {
-                    None => return Ok(Served { copy, aged: None, refresh: None }),
-                    Some((Use::Answer, aged)) => return Ok(Served { copy, aged: Some(aged), refresh: None }),
+                    None => return Ok(Served { key, copy, aged: None, refresh: None }),
+                    Some((Use::Answer, aged)) => return Ok(Served { key, copy, aged: Some(aged), refresh: None }),
                     Some((Use::AnswerAndRefresh, aged)) => {
                         let (why, base) = ("stale", Some(copy.clone()));
                         let missing = Missing { key, page, words: Some((*posted, *words)), why, detail: None, base };
-                        return Ok(Served { copy, aged: Some(aged), refresh: Some(Box::new(missing)) });
+                        return Ok(Served { key, copy, aged: Some(aged), refresh: Some(Box::new(missing)) });
                     }
                     Some((Use::Validate, aged)) => (if aged.ttl > 0 { "request" } else { "stale" }, None, Some(copy)),
                 },
@@ -283,9 +289,9 @@ impl Exchange {
     }
 
     /// A hit.
-    fn hit(&self, head: &request::Parts, copy: Page, aged: Option<Aged>) -> Response<Body> {
+    fn hit(&self, request: (&request::Parts, &Route), copy: (Key, Page), aged: Option<Aged>) -> Response<Body> {
         let noted = aged.map_or(CacheStatus::Hit, |Aged { ttl, .. }| CacheStatus::Aged { ttl, detail: None });
-        self.copied(head, copy, noted, aged)
+        self.copied_as_accepted(request, copy, noted, aged)
     }
 
     /// Answers with what was found, or fetches it.
@@ -298,8 +304,8 @@ impl Exchange {
                 Looked::Reading(found, reading) => self.looked(found, reading.words().await, wanted),
             };
             let missing = match looked {
-                Ok(Served { copy, aged, refresh }) => {
-                    let answer = self.hit(head, copy, aged);
+                Ok(Served { key, copy, aged, refresh }) => {
+                    let answer = self.hit((head, route), (key, copy), aged);
                     if let Some(missing) = refresh {
                         self.refresh(Wants { body: None, ..wants }, *missing);
                     }
@@ -317,7 +323,9 @@ impl Exchange {
                     Missed::Alone { why: reason.name(), is_fill: false }
                 }
                 _ if head.method == Method::HEAD => Missed::Alone { why: HEAD, is_fill: false },
-                _ => self.cache.miss(key, (page, kind_of(wanted.mode)), words),
+                _ => self.cache.miss(key, (page, kind_of(wanted.mode)), words, |copy| {
+                    copy.is_for(wanted.credentials) && is_for_all(copy, wanted, self.cache.content.now())
+                }),
             };
             let give_up = (*began + self.patience).into();
             let (alone, is_fill, takes_place) = match missed {
@@ -329,17 +337,23 @@ impl Exchange {
                     }
                     return (Done::Miss, self.lead(wants, missing, leader).await);
                 }
+                Missed::Join(copy, joined) => {
+                    let noted = collapsed(why, detail);
+                    return (Done::Miss, self.joined((head, route), copy, joined, noted).await);
+                }
+                Missed::Again(registered) => match timeout_at(give_up, registered).await {
+                    Ok(_) => continue,
+                    Err(_) => ("fill-slow", true, true),
+                },
                 Missed::Wait(filling) => match timeout_at(give_up, filling).await {
                     Err(_) => ("fill-slow", true, true),
                     Ok(filled) => {
                         let now = self.cache.content.now();
                         let shared = filled.ok().flatten().filter(|shared| {
-                            shared.key == shared.variant.key(wanted.key, &head.headers, &route.cookies)
-                                && !shared.copy.is_over(now)
-                                // One that each request is to ask about is for the one that did.
-                                && shared.copy.times().is_none_or(|of| of.judge(&wanted.wishes, now) != Use::Validate)
+                            shared.key == shared.variant.key(wanted.key, &head.headers, route)
+                                && is_for_all(&shared.copy, wanted, now)
                         });
-                        match (shared.map(|shared| shared.copy), wanted.credentials) {
+                        match (shared.map(|shared| (shared.key, shared.copy, shared.coming)), wanted.credentials) {
                             // Updates come faster than the page is made, or it fails: one after the other they would wait for ever.
                             (None, _) if has_waited => ("fills-lost", true, true),
                             // It failed, or was of another variant: of those who waited, one leads next.
@@ -347,15 +361,23 @@ impl Exchange {
                                 has_waited = true;
                                 continue;
                             }
-                            (Some(copy), Some(reason)) if !copy.is_for(wanted.credentials) => {
+                            (Some((_, copy, _)), Some(reason)) if !copy.is_for(wanted.credentials) => {
                                 self.cache.remember_unshared(wanted.key);
                                 (reason.name(), false, true)
                             }
-                            (Some(copy), _) => {
-                                let (origin_status, stored, collapsed) = (None, false, true);
-                                let noted = CacheStatus::Forwarded { why, origin_status, stored, collapsed, detail };
+                            (Some((_, copy, Some(coming))), _) => {
+                                let Some(joined) = coming.body.join(coming.hint) else {
+                                    has_waited = true;
+                                    continue;
+                                };
+                                let noted = collapsed(why, detail);
+                                return (Done::Miss, self.joined((head, route), copy, joined.into(), noted).await);
+                            }
+                            (Some((key, copy, None)), _) => {
+                                let noted = collapsed(why, detail);
                                 let aged = copy.times().map(|times| times.aged(now));
-                                return (Done::Miss, self.copied(head, copy, noted, aged));
+                                let answer = self.copied_as_accepted((head, route), (key, copy), noted, aged);
+                                return (Done::Miss, answer);
                             }
                         }
                     }
@@ -491,6 +513,16 @@ impl Exchange {
         let hidden = for_origin(&mut head.headers, intent, conditions, route, client, via);
         (head, hidden)
     }
+}
+
+/// What a request gets that another one fetched.
+const fn collapsed(why: &'static str, detail: Option<&'static str>) -> CacheStatus {
+    CacheStatus::Forwarded { why, origin_status: None, stored: false, collapsed: true, detail }
+}
+
+/// Whether a page that was fetched just now is for others as well: one that each request is to ask about is for the one that did.
+fn is_for_all(copy: &Page, wanted: &Wanted, now: Time) -> bool {
+    !copy.is_over(now) && copy.times().is_none_or(|of| of.judge(&wanted.wishes, now) != Use::Validate)
 }
 
 /// An answer to what was asked. Where a look went out without conditions: whose copy should be still right?

@@ -14,7 +14,7 @@ use http::header::{CONTENT_LENGTH, ETAG};
 use http::{HeaderValue, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
 use tokio::time::{Instant, timeout_at};
-use verbena_caching::{Carried, Key, Reason, Stored};
+use verbena_caching::{Carried, Coding, Key, Keys, Reason, Stored};
 use verbena_content::{FillId, Kind, PageId, Scope, Unstorable};
 use verbena_statements::Why;
 use verbena_terms::Time;
@@ -22,17 +22,19 @@ use verbena_terms::Time;
 use crate::ahead::{Next, Puts, Takes, ahead};
 use crate::body::{Body, Cut, Passing};
 use crate::cache::{Cache, Fetched};
+use crate::joining::Joined;
 use crate::origin::Place;
 use crate::page::Page;
 use crate::queries::Depends;
+use crate::registering::pump_joined;
 
 /// The longest that a body may take from its head to its end to be stored.
-const LONGEST: Duration = Duration::from_secs(5);
+pub(crate) const LONGEST: Duration = Duration::from_secs(5);
 /// The longest that others wait for a body from its head on. Most bodies are here with their head; who waits longer than this gets the page sooner by itself.
 const WAITED_FOR: Duration = Duration::from_millis(500);
 
 /// Bytes of room behind a body for the fields that are stored with it; where they need more, it is made.
-const FIELDS: usize = 256;
+pub(crate) const FIELDS: usize = 256;
 
 /// The duty to say how a fill ended: dropped, it failed.
 pub(crate) struct Leader {
@@ -59,6 +61,16 @@ impl Leader {
         }
     }
 
+    /// The fill, while its end is not told.
+    pub fn fill(&self) -> Option<(Arc<Cache>, FillId)> {
+        Some((self.cache.clone(), self.fill?))
+    }
+
+    /// Its end is told.
+    pub fn is_told(&mut self) {
+        self.fill = None;
+    }
+
     pub fn unstorable(mut self, why: Unstorable) {
         if let Some(fill) = self.fill.take() {
             self.cache.unstorable(fill, why);
@@ -74,22 +86,30 @@ impl Drop for Leader {
     }
 }
 
+/// What is known of a page that is to be stored.
+#[derive(Clone, Copy)]
+pub(crate) struct About {
+    pub id: PageId,
+    /// By what its copy will be found to be good.
+    pub kind: Kind,
+    /// Why the answer itself does not say what it depends on.
+    pub undeclared: Option<&'static str>,
+}
+
 /// What is to be stored at the end.
 pub(crate) struct Kept {
     pub leader: Leader,
     /// The page, whatever its variants.
     pub page: Key,
-    pub id: PageId,
+    pub about: About,
     /// Among the page's variants.
     pub key: Key,
     pub stored: Stored,
-    /// By what its copy will be found to be good.
-    pub kind: Kind,
+    /// In which coding those that come will want it, as far as the request tells for which it is fetched.
+    pub coding: Option<Coding>,
     /// When it came, and when the lifetime that the origin set is over.
     pub times: (Time, Option<Time>),
     pub depends: Depends,
-    /// Why the answer itself does not say what it depends on.
-    pub undeclared: Option<&'static str>,
     pub largest: usize,
     /// What its body must not carry.
     pub carried: Carried,
@@ -103,7 +123,7 @@ pub(crate) struct Budget {
 }
 
 /// What one fill took of the budget; given back when it is stored or no longer kept, or its client has read it.
-struct Share {
+pub(crate) struct Share {
     cache: Arc<Cache>,
     taken: AtomicUsize,
 }
@@ -113,10 +133,16 @@ pub(crate) struct Filled {
     ahead: Takes,
     /// Bytes that were read and put back.
     read: Option<Bytes>,
-    rest: Option<Passing>,
+    rest: Option<Rest>,
     /// Of the whole.
     hint: SizeHint,
     share: Arc<Share>,
+}
+
+/// What the client reads by itself.
+enum Rest {
+    Alone(Passing),
+    Beside(Joined),
 }
 
 /// Begins to read a body that is to be stored; gives what the client reads.
@@ -128,7 +154,10 @@ pub(crate) fn fill(passing: Passing, kept: Kept) -> Body {
     let share = Arc::new(Share { cache: kept.leader.cache.clone(), taken: AtomicUsize::new(0) });
     let (puts, takes) = ahead();
     let hint = passing.incoming.size_hint();
-    tokio::spawn(pump(passing, kept, puts, share.clone()));
+    match kept.may_be_joined() {
+        true => drop(tokio::spawn(pump_joined(passing, kept, puts, share.clone()))),
+        false => drop(tokio::spawn(pump(passing, kept, puts, share.clone()))),
+    }
     Body::Filled(Box::new(Filled { ahead: takes, read: None, rest: None, hint, share }))
 }
 
@@ -191,7 +220,10 @@ impl Filled {
         }
         loop {
             if let Some(rest) = &mut self.rest {
-                return rest.poll(context);
+                return match rest {
+                    Rest::Alone(passing) => passing.poll(context),
+                    Rest::Beside(joined) => joined.poll(context),
+                };
             }
             return Poll::Ready(match ready!(self.ahead.poll(context)) {
                 Some(Next::Frame(frame)) => Some(Ok(frame)),
@@ -200,7 +232,11 @@ impl Filled {
                 Some(Next::Rest(rest)) => {
                     // All that was kept or waited here has gone.
                     self.share.give_back();
-                    self.rest = Some(rest);
+                    self.rest = Some(Rest::Alone(rest));
+                    continue;
+                }
+                Some(Next::Joined(joined)) => {
+                    self.rest = Some(Rest::Beside(joined));
                     continue;
                 }
                 // The task ended before the body did.
@@ -220,38 +256,66 @@ impl Filled {
 }
 
 impl Kept {
-    /// Stores it, if its home agrees.
-    pub async fn register(self, body: Vec<u8>) -> Option<Page> {
-        let Kept { mut leader, page, id, key, mut stored, kind, times, depends, undeclared, place, .. } = self;
-        drop(place);
-        let fill = leader.fill?;
-        let scope = match depends.on(leader.cache.content.names(), id.into()) {
+    /// Whether it can be registered when its head is here: what only the whole answer shows is not needed.
+    pub fn may_be_joined(&self) -> bool {
+        self.depends.charging.is_none() && self.carried.is_empty()
+    }
+
+    /// What the page depends on. `None`: it is not to be stored, and its leader is told why.
+    pub fn scope(depends: Depends, leader: Leader, of: &About) -> Option<(Scope, Leader)> {
+        let cache = &leader.cache;
+        let scope = match depends.on(cache.content.names(), of.id.into()) {
             Ok((scope, why)) => {
-                if let Some(why) = why.map(Why::name).or(undeclared).filter(|_| scope == Scope::Everything) {
-                    leader.cache.observed.undeclared.with([why]).increment();
+                if let Some(why) = why.map(Why::name).or(of.undeclared).filter(|_| scope == Scope::Everything) {
+                    cache.observed.undeclared.with([why]).increment();
                 }
                 scope
             }
             Err(why) => {
-                leader.cache.observed.not_stored.with([why.name()]).increment();
+                cache.observed.not_stored.with([why.name()]).increment();
                 leader.unstorable(Unstorable::Answer);
                 return None;
             }
         };
-        if scope == Scope::Everything && kind == Kind::Standard {
-            leader.cache.observed.not_stored.with([Reason::TooManyNames.name()]).increment();
+        if scope == Scope::Everything && of.kind == Kind::Standard {
+            cache.observed.not_stored.with([Reason::TooManyNames.name()]).increment();
             leader.unstorable(Unstorable::Page);
             return None;
         }
-        if kind == Kind::Coherent && !stored.headers.contains_key(ETAG) {
-            stored.headers.insert(ETAG, leader.cache.keys.entity_tag_of(&body));
-        }
-        if stored.status != StatusCode::NO_CONTENT {
-            stored.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
-        }
+        Some((scope, leader))
+    }
+
+    /// Stores it, if its home agrees.
+    pub async fn register(self, body: Vec<u8>) -> Option<Page> {
+        let Kept { leader, page, key, mut stored, coding, about, times, depends, place, .. } = self;
+        drop(place);
+        let (scope, mut leader) = Kept::scope(depends, leader, &about)?;
+        let fill = leader.fill?;
+        stored_whole(&leader.cache.keys, about.kind, &mut stored, &body);
         let page = leader.cache.fetched(fill, scope, Fetched { page, key, stored, body, times }).await;
         leader.fill = None;
+        if let Some(page) = &page {
+            coded_soon(&leader.cache, coding, key, page);
+        }
         page
+    }
+}
+
+/// Makes the head of a page that is here to its end what it is stored with.
+pub(crate) fn stored_whole(keys: &Keys, kind: Kind, stored: &mut Stored, body: &[u8]) {
+    if kind == Kind::Coherent && !stored.headers.contains_key(ETAG) {
+        stored.headers.insert(ETAG, keys.entity_tag_of(body));
+    }
+    if stored.status != StatusCode::NO_CONTENT {
+        stored.headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+    }
+}
+
+/// Has a page compressed that was stored just now, for those that come.
+pub(crate) fn coded_soon(cache: &Arc<Cache>, coding: Option<Coding>, key: Key, page: &Page) {
+    if let Some(coding) = coding.filter(|_| page.may_be_coded()) {
+        // Not for this client, whose answer is on its way.
+        drop(cache.coded(coding, key, page));
     }
 }
 
@@ -267,7 +331,7 @@ impl Budget {
 }
 
 impl Share {
-    fn take(&self, bytes: usize) -> bool {
+    pub fn take(&self, bytes: usize) -> bool {
         let left = &self.cache.budget.left;
         if left.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes)).is_err() {
             return false;
@@ -276,7 +340,7 @@ impl Share {
         true
     }
 
-    fn give_back(&self) {
+    pub fn give_back(&self) {
         self.cache.budget.left.fetch_add(self.taken.swap(0, Ordering::Relaxed), Ordering::Relaxed);
     }
 }

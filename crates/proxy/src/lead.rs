@@ -9,14 +9,15 @@ use http::{HeaderValue, Response, StatusCode, request};
 use http_body_util::BodyExt;
 use verbena_caching::{
     Answer, Arrival, CacheStatus, Conditions, Keys, Reason, Route, answer_by_dates_too, ask_whether, freshened,
-    has_tag, store,
+    has_tag, may_be_coded, store, varies_by_coding,
 };
 use verbena_content::{Dependency, Kind, Undeclared, Unstorable};
 
 use crate::answer::{self, forwarded};
 use crate::body::{Body, Cut, Passing};
+use crate::coded::held;
 use crate::exchange::{Exchange, Missing, Wants, asked_for, kind_of};
-use crate::fill::{Kept, Leader, fill};
+use crate::fill::{About, Kept, Leader, fill};
 use crate::origin::Failure;
 use crate::queries::{Depends, Queries};
 use crate::standard::{Base, Fresh, is_failure, named};
@@ -106,12 +107,12 @@ impl Exchange {
                 if kind == Kind::Coherent {
                     self.withhold_dependencies(&mut stored.headers);
                 }
-                let key = stored.variant.key(wanted.key, &head.headers, &route.cookies);
+                let key = stored.variant.key(wanted.key, &head.headers, &route);
                 // Its age counts from when it was asked for (RFC 9111 section 4.2.3).
                 let times = (came, stored.lifetime.map(|lifetime| asked + lifetime));
-                let (page, largest) = (wanted.key, self.largest);
-                let kept =
-                    Kept { leader, page, id, key, stored, kind, times, depends, undeclared, largest, carried, place };
+                let coding = route.compress.accepted(&head, &route.cookies);
+                let (page, largest, about) = (wanted.key, self.largest, About { id, kind, undeclared });
+                let kept = Kept { leader, page, about, key, stored, coding, times, depends, largest, carried, place };
                 (true, detail, fill(passing, kept))
             }
             Err(reason) => {
@@ -133,6 +134,9 @@ impl Exchange {
         // The condition did not go on, so it is judged here: by the tag of the answer, or of the body, if those of this page are made here.
         let judge = if kind == Kind::Standard { answer_by_dates_too } else { verbena_caching::answer };
         let has_it = judge(&head, answered.status, &answered.headers) == Answer::NotModified;
+        let length = hyper::body::Body::size_hint(&body).exact().map_or(usize::MAX, |bytes| bytes as usize);
+        let is_coded_later =
+            stored && !route.compress.is_empty() && may_be_coded(answered.status, &answered.headers, length);
         let has_own_tag = stored
             && kind == Kind::Coherent
             && answered.status == StatusCode::OK
@@ -146,6 +150,12 @@ impl Exchange {
             false => (body, None),
         };
         let mut response = self.forwarded_answer(answered, (&hidden, wanted.mode), body, noted);
+        if is_coded_later {
+            varies_by_coding(response.headers_mut());
+            if !has_it {
+                held(&head, &route, &mut response);
+            }
+        }
         if has_it || own_tag.is_some() {
             // What is to be stored is read on without this client.
             answer::not_modified(&mut response);
@@ -157,7 +167,7 @@ impl Exchange {
     }
 
     /// Reads a body, if it is a short one. The tag of one that the client has, and what the client reads otherwise.
-    async fn has_body(&self, head: &request::Parts, mut body: Body) -> Result<(Body, Option<HeaderValue>), Cut> {
+    pub async fn has_body(&self, head: &request::Parts, mut body: Body) -> Result<(Body, Option<HeaderValue>), Cut> {
         let mut read = BytesMut::new();
         loop {
             if read.len() > JUDGED_WHOLE {

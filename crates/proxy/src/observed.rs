@@ -3,6 +3,8 @@
 use http::StatusCode;
 use verbena_metrics::{Counter, Family, Gauge, Latency, Level, Registry, RegistryError};
 
+use crate::coded::Coded;
+
 /// Values that a label can have; there are fewer reasons than that.
 const LABELS: usize = 64;
 
@@ -75,6 +77,7 @@ pub(crate) struct Observed {
     pub stalled: Counter,
     /// Connections that had to wait because as many as may be were open.
     pub delayed: Counter,
+    pub coded: Coded,
 }
 
 impl Observed {
@@ -178,6 +181,7 @@ impl Observed {
                 "verbena_proxy_purged_late_total",
                 "Writes in standard mode whose client was answered before every home had acknowledged what they purge.",
             )?,
+            coded: Coded::new(registry)?,
             in_flight: registry.level("verbena_proxy_requests_in_flight", "Requests that are not answered yet.")?,
         })
     }

@@ -13,6 +13,8 @@
 //!       +--------------------------------+
 //!       | fields of the head             |   in a form of `shapes`
 //!       +--------------------------------+
+//!       | of which page it is a coding     |   8 bytes, if it is one
+//!       +--------------------------------+
 //!       | weak tag of the origin, length |   if it has one; 1 byte for the length
 //!       | or: came, initial age, life,   |   of a standard page: 8, 4, 4,
 //!       | while revalidate, if error     |   4, 4
@@ -23,11 +25,13 @@
 //! first, and each once to take the page and once to give it back. Beside the body and the values of fields a page takes 64 bytes here, about
 //! 24 of its [`heap`](crate::heap), its slot and its part of the hash table (`verbena_content::Replacement::entry_overhead_bytes`).
 
+use std::hash::Hasher;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, StatusCode};
-use verbena_caching::{Lifetime, Reason, Stored, Use, Variant, Wishes};
+use siphasher::sip::SipHasher13;
+use verbena_caching::{Lifetime, Reason, Stored, Use, Variant, Wishes, may_be_coded};
 use verbena_content::{Stamp, Weigh};
 use verbena_terms::Time;
 
@@ -109,6 +113,12 @@ const FOR_COOKIES: u8 = 4;
 const HAS_TIMES: u8 = 8;
 /// A standard page is never answered stale.
 const MUST_REVALIDATE: u8 = 16;
+/// It may be answered in a coding that is made here.
+const MAY_BE_CODED: u8 = 32;
+/// It is another page in a coding: which one stands behind its fields.
+const IS_CODED: u8 = 64;
+/// Bytes by which a coded page knows its page.
+const PRINT: usize = 8;
 /// Bytes of the times of a standard page.
 const TIMES: usize = 24;
 
@@ -135,6 +145,9 @@ impl Page {
             weak = HAS_WEAK_TAG;
         }
         let mut flags = if stored.for_authorization { FOR_CREDENTIALS } else { 0 } | weak;
+        if may_be_coded(stored.status, &stored.headers, before) {
+            flags |= MAY_BE_CODED;
+        }
         if stored.for_cookies {
             flags |= FOR_COOKIES;
         }
@@ -155,6 +168,57 @@ impl Page {
             flags,
         };
         Page(Piece::new(head, &body))
+    }
+
+    /// This page in a coding, with this head and body. An empty body says that there is none.
+    pub fn coded(&self, headers: &HeaderMap, mut body: Vec<u8>, shapes: &Shapes) -> Self {
+        let before = body.len();
+        let form = shapes.write(headers, &mut body);
+        body.extend_from_slice(&self.print().to_le_bytes());
+        // When it came and so on is said behind it in the same words.
+        let bytes = self.0.bytes();
+        body.extend_from_slice(&bytes[bytes.len() - self.behind()..]);
+        let fields = u32::try_from(body.len() - before).expect("invariant: the head of an answer is below 4 GiB");
+        let of = *self.0.head();
+        let flags = of.flags & !MAY_BE_CODED | IS_CODED;
+        Page(Piece::new(Head { fields, form, flags, ..of }, &body))
+    }
+
+    /// Whether it may be answered in a coding that is made here.
+    pub fn may_be_coded(&self) -> bool {
+        self.0.head().flags & MAY_BE_CODED != 0
+    }
+
+    /// Whether it is this very page in a coding: stored under the same words, with the same head, of the same time.
+    pub fn is_coded_of(&self, page: &Page) -> bool {
+        let (own, other) = (self.0.head(), page.0.head());
+        let at = self.0.bytes().len().checked_sub(self.behind()).filter(|_| own.flags & IS_CODED != 0);
+        let print = at.and_then(|at| self.0.bytes()[at..].first_chunk());
+        own.stamp == other.stamp
+            && own.expires == other.expires
+            && print.is_some_and(|print| u64::from_le_bytes(*print) == page.print())
+    }
+
+    /// By which a page is told from others that are kept under the same words: its head, when it came, and how long it is.
+    fn print(&self) -> u64 {
+        let (head, body) = (self.0.head(), self.body_bytes());
+        let mut hash = SipHasher13::new();
+        hash.write(&self.0.bytes()[body..]);
+        hash.write_usize(body);
+        hash.write(&[head.form]);
+        hash.write_u16(head.status.as_u16());
+        hash.finish()
+    }
+
+    /// Bytes behind its fields.
+    fn behind(&self) -> usize {
+        let of = |flag: u8, bytes: usize| if self.0.head().flags & flag != 0 { bytes } else { 0 };
+        of(IS_CODED, PRINT) + of(HAS_TIMES, TIMES) + self.weak_tag().map_or(0, |tag| tag.len() + 1)
+    }
+
+    /// Whether its body is.
+    pub fn is_empty(&self) -> bool {
+        self.body_bytes() == 0
     }
 
     /// What stands in the place of a page that has variants.
@@ -228,13 +292,7 @@ impl Page {
     /// Hands on the fields of its head, in their order, and that it is a hit.
     pub fn each_field<'a>(&'a self, shapes: &'a Shapes, each: impl FnMut(&HeaderName, &'a [u8])) {
         let bytes = self.0.bytes();
-        shapes.each(self.0.head().form, &bytes[..bytes.len() - self.behind_fields()], self.body_bytes(), each);
-    }
-
-    /// Bytes behind its fields.
-    fn behind_fields(&self) -> usize {
-        let times = if self.0.head().flags & HAS_TIMES != 0 { TIMES } else { 0 };
-        times + self.weak_tag().map_or(0, |tag| tag.len() + 1)
+        shapes.each(self.0.head().form, &bytes[..bytes.len() - self.behind()], self.body_bytes(), each);
     }
 
     /// Bytes of its body, with which it begins.
@@ -252,7 +310,7 @@ impl Page {
 
     /// Fields and body, which together hold it from now on.
     pub fn opened(self, shapes: &Shapes) -> (HeaderMap, Bytes) {
-        let (form, body, behind) = (self.0.head().form, self.body_bytes(), self.behind_fields());
+        let (form, body, behind) = (self.0.head().form, self.body_bytes(), self.behind());
         let mut whole = Bytes::from_owner(self);
         whole.truncate(whole.len() - behind);
         let headers = shapes.read(form, &whole, body);

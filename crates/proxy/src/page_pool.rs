@@ -187,7 +187,7 @@ impl Exchange {
         let mut copy = pool.fetch(key, &self.cache.shapes, now).await;
         let mut varies = None;
         if let Some(names) = copy.as_ref().and_then(Page::varies_by) {
-            key = Variant::key_by(names, wanted.key, &head.headers, &route.cookies);
+            key = Variant::key_by(names, wanted.key, &head.headers, route);
             varies = copy.take();
             copy = pool.fetch(key, &self.cache.shapes, now).await.filter(|copy| copy.varies_by().is_none());
         }
@@ -206,7 +206,7 @@ impl Exchange {
             None => CacheStatus::HitOf { detail: POOL },
             Some(Aged { ttl, .. }) => CacheStatus::Aged { ttl, detail: Some(POOL) },
         };
-        Some(self.copied(head, copy, noted, aged))
+        Some(self.copied_as_accepted((head, route), (key, copy), noted, aged))
     }
 }
 

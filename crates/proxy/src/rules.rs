@@ -1,6 +1,6 @@
 //! What is wrong with the rules of `proxy.routes`: a rule, a list or a name that has no effect is a mistake, because its author believes that it has one.
 
-use verbena_caching::{ANALYTICS, Names, Route, Rule, Writes, parents, resolve};
+use verbena_caching::{ANALYTICS, Mode, Names, Route, Rule, Writes, is_language, parents, resolve};
 use verbena_terms::Contradiction;
 
 /// What a list of names is of.
@@ -29,6 +29,8 @@ pub(crate) fn contradictions(rules: &[Rule]) -> Vec<Contradiction> {
         if resolved[at].upgrade && resolved[at].writes == Writes::Always {
             say("upgrade", "what is written through a tunnel is bracketed by nobody, and writes = \"always\" says that each request is: write one of them".into());
         }
+        coding(rule, resolved[at].mode, &mut say);
+        languages(rule, &mut say);
         if let Some(ignored) = &rule.query.ignore {
             names("query.ignore", ignored, Kind::Parameters, &mut say);
         }
@@ -59,6 +61,27 @@ fn inheritance(rule: &Rule, parent: Option<&str>, say: &mut impl FnMut(&str, Str
             say("inherit", "has no effect: no shorter prefix covers this one; leave it out".into());
         }
         _ => {}
+    }
+}
+
+fn coding(rule: &Rule, mode: Mode, say: &mut impl FnMut(&str, String)) {
+    let Some(codings) = rule.compress.as_ref().filter(|codings| !codings.is_empty()) else { return };
+    if let Some(coding) = codings.repeated() {
+        say("compress", format!("has no effect: {:?} stands there twice", coding.name()));
+    } else if mode == Mode::Pass {
+        say("compress", "has no effect: what is stored is compressed, and with mode = \"pass\" nothing is".into());
+    }
+}
+
+fn languages(rule: &Rule, say: &mut impl FnMut(&str, String)) {
+    let languages = rule.languages.as_deref().unwrap_or_default();
+    for (at, language) in languages.iter().enumerate() {
+        let key = format!("languages.{at}");
+        if !is_language(language) {
+            say(&key, format!("has no effect: {language:?} is no tag of a language, as \"de\" and \"pt-BR\" are"));
+        } else if languages[..at].iter().any(|other| other.eq_ignore_ascii_case(language)) {
+            say(&key, format!("has no effect: {language:?} stands before it"));
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::answer::{self, CACHE_STATUS, forwarded};
 use crate::body::Body;
 use crate::cache::Missed;
 use crate::exchange::{Exchange, Missing, Wants, kind_of};
-use crate::fill::{Kept, Leader};
+use crate::fill::{About, Kept, Leader};
 use crate::origin::{Failure, Place};
 use crate::page::{Aged, Page};
 use crate::queries::Depends;
@@ -151,7 +151,9 @@ impl Exchange {
         }
         wants.wanted.intent = Intent::Look;
         let kind = kind_of(wants.wanted.mode);
-        let Missed::Lead(fill) = self.cache.miss(missing.key, (missing.page, kind), missing.words) else { return };
+        let Missed::Lead(fill) = self.cache.miss(missing.key, (missing.page, kind), missing.words, |_| true) else {
+            return;
+        };
         self.cache.observed.refreshes.increment();
         let (leader, exchange) = (Leader::new(self.cache.clone(), fill), self.clone());
         tokio::spawn(async move { drop(exchange.lead(wants, missing, leader).await) });
@@ -183,20 +185,20 @@ impl Exchange {
             }
         };
         let spare = stored.clone();
+        let key = stored.variant.key(wanted.key, &head.headers, route);
         let kept = Kept {
             leader,
             page: wanted.key,
-            id,
-            key: stored.variant.key(wanted.key, &head.headers, &route.cookies),
+            about: About { id, kind: Kind::Standard, undeclared: None },
+            key,
             stored,
-            kind: Kind::Standard,
+            coding: route.compress.accepted(head, &route.cookies),
             times: (came, None),
             depends: Depends {
                 declared: named(declared.scope, id),
                 addresses: self.addresses(head, route),
                 charging: None,
             },
-            undeclared: None,
             largest: self.largest,
             carried: Carried::default(),
             place,
@@ -208,7 +210,7 @@ impl Exchange {
             Page::new(stamp, (came, None), &spare, body, &self.cache.shapes)
         });
         let aged = page.times().map(|times| times.aged(self.cache.content.now()));
-        self.copied(head, page, noted(is_stored, detail), aged)
+        self.copied_as_accepted((head, route), (key, page), noted(is_stored, detail), aged)
     }
 
     /// Forwards a write, and purges what it touches when the origin has answered and before its client is (rule H7). From the beginning on, a

@@ -23,9 +23,13 @@ pub(crate) enum Direct {
 /// A copy that is good for a request.
 pub(crate) struct Hit {
     head: request::Parts,
+    /// Under which it is kept.
+    key: Key,
     copy: Page,
     /// Of a standard page.
     aged: Option<Aged>,
+    /// It may be answered in another coding.
+    may_be_coded: bool,
 }
 
 /// A request whose words are on their way.
@@ -35,6 +39,8 @@ pub(crate) struct Looking {
     head: request::Parts,
     wanted: Wanted,
     found: Found,
+    /// Its route answers in codings that are made here.
+    compresses: bool,
 }
 
 impl Exchange {
@@ -52,32 +58,34 @@ impl Exchange {
         if found.copy.is_none() {
             return Direct::Other;
         }
+        let compresses = !route.compress.is_empty();
         drop(route);
         let Some(mut reading) = self.cache.content.read(found.page) else { return Direct::Other };
         match reading.words_now() {
             Poll::Ready(words) => match self.looked(found, words, &wanted) {
-                Ok(served) => served.directly(head).map_or(Direct::Other, Direct::Hit),
+                Ok(served) => served.directly(head, compresses).map_or(Direct::Other, Direct::Hit),
                 Err(_) => Direct::Other,
             },
-            Poll::Pending => Direct::Looking(Box::new(Looking { began, reading, head, wanted, found })),
+            Poll::Pending => Direct::Looking(Box::new(Looking { began, reading, head, wanted, found, compresses })),
         }
     }
 
     /// The words are here.
     pub fn looked_directly(&self, looking: Looking, words: Option<(ViewNumber, Words)>) -> Option<Hit> {
-        self.looked(looking.found, words, &looking.wanted).ok()?.directly(looking.head)
+        self.looked(looking.found, words, &looking.wanted).ok()?.directly(looking.head, looking.compresses)
     }
 
     /// Writes the answer and counts it; or nothing, and hyper is to have the request.
     pub fn write_hit(&self, hit: Hit, began: Instant, output: &mut Output, memory: &mut Memory) -> bool {
         let status = hit.copy.status();
         let is_plain = hit.head.method == Method::GET
+            && !hit.may_be_coded
             && !hit.head.headers.contains_key(IF_NONE_MATCH)
             && !hit.head.headers.contains_key(IF_MODIFIED_SINCE)
             && (hit.aged.is_none() || !self.withholds(&hit.copy));
         let (status, is_written) = match is_plain {
             true => (status, self.write_whole(hit.copy, hit.aged, output)),
-            false => self.write_in_form(&hit.head, hit.copy, hit.aged, output),
+            false => self.write_in_form(&hit.head, (hit.key, hit.copy), hit.aged, output),
         };
         memory.takes_back(hit.head.headers);
         if is_written {
@@ -135,11 +143,12 @@ impl Exchange {
     fn write_in_form(
         &self,
         head: &request::Parts,
-        copy: Page,
+        copy: (Key, Page),
         aged: Option<Aged>,
         output: &mut Output,
     ) -> (StatusCode, bool) {
-        let (answered, body) = self.hit(head, copy, aged).into_parts();
+        let route = self.routes.find(head.uri.path());
+        let (answered, body) = self.hit((head, &route), copy, aged).into_parts();
         let Body::Whole(body) = body else { return (answered.status, false) };
         let body = body.unwrap_or_default();
         let sends = if head.method == Method::HEAD { Sends::HeadAlone } else { Sends::Body(body.len()) };
@@ -154,7 +163,9 @@ impl Exchange {
 
 impl Served {
     /// A copy that is to be fetched anew needs more than an answer.
-    fn directly(self, head: request::Parts) -> Option<Hit> {
-        self.refresh.is_none().then_some(Hit { head, copy: self.copy, aged: self.aged })
+    fn directly(self, head: request::Parts, compresses: bool) -> Option<Hit> {
+        let Served { key, copy, aged, refresh } = self;
+        let may_be_coded = compresses && copy.may_be_coded();
+        refresh.is_none().then_some(Hit { head, key, copy, aged, may_be_coded })
     }
 }

@@ -2,6 +2,7 @@
 
 mod believed;
 mod bounds;
+mod coded;
 mod collapsing;
 mod conditions;
 mod connections;
@@ -11,6 +12,7 @@ mod forms;
 mod halves;
 mod hops;
 mod ignored;
+mod joining;
 mod orders;
 mod origins;
 mod passed;

@@ -100,6 +100,26 @@ impl Client {
         assert_eq!(end.kind(), ErrorKind::ConnectionReset, "{end}");
     }
 
+    /// The body, which may go on, begins so.
+    #[track_caller]
+    pub fn has_of_body(&mut self, body: &[u8]) {
+        while self.read.len() < body.len() {
+            assert!(self.more(), "the body ends: {:?}", String::from_utf8_lossy(&self.read));
+        }
+        assert_eq!(String::from_utf8_lossy(&self.read), String::from_utf8_lossy(body));
+    }
+
+    /// Bytes of the chunks that are left, to the last.
+    pub fn rest_of_chunks(&mut self) -> usize {
+        let mut bytes = 0;
+        loop {
+            match self.chunk().expect("the body is cut") {
+                chunk if chunk.is_empty() => return bytes,
+                chunk => bytes += chunk.len(),
+            }
+        }
+    }
+
     /// Reads on, if there is something to read.
     fn more(&mut self) -> bool {
         let mut buffer = [0; 65536];

@@ -20,11 +20,9 @@ use verbena_proxy::{Proxy, ProxyConfig, Queries};
 use verbena_terms::{Lapse, Size, Time, ViewNumber};
 
 pub use client::Client;
-pub use origin::{Origin, next_head};
+pub use origin::{Asked, Origin, next_head};
 pub use site::{Curl, Site};
 pub use visitor::Visitor;
-
-use origin::Asked;
 
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
