@@ -10,6 +10,7 @@ use verbena_proxy::ProxyError;
 use verbena_terms::{Incarnation, Lapse, ViewNumber};
 
 use crate::config;
+use crate::remedy;
 
 /// What commands return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -39,6 +40,9 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A variable that names a file names none.
+    #[error("{0} is empty: write the file's path there, or unset it (`unset {0}`)")]
+    EmptyVariable(&'static str),
     /// The helper cannot be started, or had to end.
     #[error(transparent)]
     Node(#[from] verbena_node::Error),
@@ -216,7 +220,10 @@ impl Error {
             Error::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             Error::No | Error::Mistaken => Ok(()),
             Error::Configuration(error) => report_configuration(&mut stderr, error),
-            error => writeln!(stderr, "verbena: {error}"),
+            error => match remedy::of(error) {
+                Some(remedy) => writeln!(stderr, "verbena: {error}; {remedy}"),
+                None => writeln!(stderr, "verbena: {error}"),
+            },
         };
         ExitCode::from(self.exit_code())
     }
@@ -226,7 +233,7 @@ impl Error {
         match self {
             Error::Refused { exit_code, .. } => *exit_code,
             Error::CommandLine(error) => u8::try_from(error.exit_code()).unwrap_or(2),
-            Error::Configuration(_) | Error::Mistaken | Error::LogFilter { .. } => 2,
+            Error::Configuration(_) | Error::Mistaken | Error::LogFilter { .. } | Error::EmptyVariable(_) => 2,
             Error::Client(verbena_client::Error::NoHelper { .. }) | Error::NothingThere { .. } => 3,
             Error::NoWan { .. } => 3,
             Error::Database(verbena_database::DatabaseError::Setting { .. }) => 2,
