@@ -11,10 +11,11 @@ use verbena_wan::GUARD_ARGUMENT;
 
 #[cfg(feature = "man")]
 use crate::commands::man;
+use crate::commands::start::START_ARGUMENT;
 use crate::commands::wan::guard;
 use crate::commands::{
     bank, bench, cluster, completions, config, cp, database, doctor, fs, ftp, keys, lock, mem, node, pool, proxy,
-    purge, status, top, traces, wan,
+    purge, start, status, top, traces, wan,
 };
 use crate::config::listed;
 use crate::error::{EXIT_CODES, Error, Result};
@@ -93,6 +94,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode> {
     }
     if arguments.get(1).is_some_and(|first| first == GUARD_ARGUMENT) {
         return Ok(guard(&arguments[2..]));
+    }
+    if arguments.get(1).is_some_and(|first| first == START_ARGUMENT) {
+        return Ok(start::in_between(&arguments[2..]));
     }
     match Command::try_parse_from(arguments) {
         Err(error) if is_of_empty_variable(&error) => Err(Error::EmptyVariable(CONFIG_VARIABLE)),

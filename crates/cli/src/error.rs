@@ -43,6 +43,14 @@ pub enum Error {
     /// A variable that names a file names none.
     #[error("{0} is empty: write the file's path there, or unset it (`unset {0}`)")]
     EmptyVariable(&'static str),
+    /// A helper that this command started does not answer.
+    #[error("the helper that was started (verbena node) does not answer; its log, {}: {}", log.display(), if said.is_empty() { "empty" } else { said })]
+    NotStarted {
+        /// Its log.
+        log: PathBuf,
+        /// The end of the log.
+        said: String,
+    },
     /// The helper cannot be started, or had to end.
     #[error(transparent)]
     Node(#[from] verbena_node::Error),
@@ -235,6 +243,7 @@ impl Error {
             Error::CommandLine(error) => u8::try_from(error.exit_code()).unwrap_or(2),
             Error::Configuration(_) | Error::Mistaken | Error::LogFilter { .. } | Error::EmptyVariable(_) => 2,
             Error::Client(verbena_client::Error::NoHelper { .. }) | Error::NothingThere { .. } => 3,
+            Error::NotStarted { .. } => 3,
             Error::NoWan { .. } => 3,
             Error::Database(verbena_database::DatabaseError::Setting { .. }) => 2,
             Error::Memcached(verbena_pool::ServerError::Setting { .. }) => 2,
