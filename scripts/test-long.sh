@@ -93,6 +93,9 @@ rdma() {
     scripts/test-verbs.sh
 }
 
+# A hundred thousand answers of each guest book behind its recipe.
+guestbooks() { VERBENA_LONG=1 scripts/test-python.sh && VERBENA_LONG=1 scripts/test-node.sh; }
+
 # The package for Debian, installed into a fresh one: a quarter of an hour where nothing of it is built, a minute otherwise.
 package() { scripts/test-package.sh; }
 
@@ -149,7 +152,7 @@ cluster-faults() {
     return "$failed"
 }
 
-parts=(fabric cluster content model lock-models locks lock-crashes memory statements systems ftp-peers sites etcd rows debian package rdma never-stale cluster-faults)
+parts=(fabric cluster content model lock-models locks lock-crashes memory statements systems ftp-peers sites guestbooks etcd rows debian package rdma never-stale cluster-faults)
 if [ "$#" = 0 ]; then
     set -- "${parts[@]}"
 fi

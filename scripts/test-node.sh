@@ -35,3 +35,5 @@ cd "$place"
 node_modules/.bin/tsc --noEmit --strict --module nodenext --target es2022 --types node test/types.ts
 # A test that hangs fails, and says which.
 timeout 300 node --test test/*.test.js
+# The guest book of Express behind the recipe of the documents.
+NODE_PATH=$place/node_modules python3 "$OLDPWD/examples/guestbooks/check.py" express

@@ -274,15 +274,15 @@ static const char *set_timeout(cmd_parms *cmd, void *dir, const char *number)
 
 static const char *set_writes(cmd_parms *cmd, void *dir, const char *which)
 {
-    static const char *const names[] = {"unsafe-methods", "announced", "always", "never"};
+    static const char *const names[] = {"unsafe-methods", "announced", "always", "never", "database"};
     int at;
     (void)cmd;
-    for (at = 0; at < 4; at++)
+    for (at = 0; at < 5; at++)
         if (!strcmp(which, names[at])) {
             ((dir_conf *)dir)->writes = at;
             return NULL;
         }
-    return "VerbenaWrites is unsafe-methods, announced, always or never";
+    return "VerbenaWrites is unsafe-methods, database, announced, always or never";
 }
 
 static const command_rec directives[] = {
@@ -290,7 +290,7 @@ static const command_rec directives[] = {
     AP_INIT_TAKE1("VerbenaHelper", set_helper, NULL, RSRC_CONF, "The socket of the helper of this machine"),
     AP_INIT_TAKE1("VerbenaTimeout", set_timeout, NULL, RSRC_CONF, "Milliseconds that the helper may take for a page"),
     AP_INIT_TAKE1("VerbenaWrites", set_writes, NULL, RSRC_CONF | ACCESS_CONF,
-                  "Which requests write: unsafe-methods, announced, always or never"),
+                  "Which requests write: unsafe-methods, database, announced, always or never"),
     {NULL},
 };
 

@@ -164,7 +164,8 @@ int before_handlers(request_rec *r)
     b->pages = borrow(r);
     if (!b->pages)
         return HTTP_SERVICE_UNAVAILABLE;
-    result = verbena_update_begin(b->pages, NULL, 0, &b->update);
+    /* A head that is not fit for a cache may be of any write. */
+    result = fill ? verbena_update_begin_for(b->pages, fill, &b->update) : verbena_update_begin(b->pages, NULL, 0, &b->update);
     if (result != VERBENA_OK) {
         say(r, APLOG_WARNING, "an update could not begin, and is answered 503");
         give_back(b->pages, result);

@@ -166,6 +166,8 @@ CacheEnable verbena /
 VerbenaStore disk
 VerbenaHelper $directory/run/node-$nth.sock
 VerbenaTimeout 2000
+# The relay sees what they write into the database.
+VerbenaWrites database
 ProxyPreserveHost on
 <Proxy balancer://site>
 $(printf '    BalancerMember http://127.0.0.1:%s retry=1\n' "$@")

@@ -112,6 +112,8 @@ typedef enum verbena_writes {
   VERBENA_ALWAYS = 2,
   // None.
   VERBENA_NEVER = 3,
+  // Those that are not GET, HEAD or OPTIONS, into a database that a relay sees: what else they change touches all pages whose dependencies are not known.
+  VERBENA_DATABASE = 4,
 } verbena_writes;
 
 // What became of a write.
@@ -718,6 +720,14 @@ enum verbena_result verbena_update_begin(struct verbena_pages *pages,
                                          const char *const *names,
                                          size_t count,
                                          uint64_t *update);
+
+// Begins the write that this request is, as verbena_update_begin does: of everything, or where a relay sees the database of what is beside that.
+//
+// The caller sees to it:
+// `pages` is null, or of verbena_pages_connect and not closed; `fill` is null, or of verbena_fill_new and not freed; `update` is null or can be written.
+enum verbena_result verbena_update_begin_for(struct verbena_pages *pages,
+                                             const struct verbena_fill *fill,
+                                             uint64_t *update);
 
 // Ends a write. Only after VERBENA_OK may its client have the end of the answer; close its connection otherwise.
 //

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use http::header::HOST;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, request};
-use verbena_caching::{Arrival, Bracket, Intent, Keys, Request, Route, Writes, received, store};
+use verbena_caching::{Arrival, BESIDE_DATABASE, Bracket, Intent, Keys, Request, Route, Writes, received, store};
 use verbena_client::page_wire::PageWords;
 use verbena_client::{Depends, Outcome, Pages, Scope, Socket, Stamp};
 use verbena_terms::{BootClock, Clock, Time};
@@ -60,6 +60,8 @@ pub enum verbena_writes {
     VERBENA_ALWAYS = 2,
     /// None.
     VERBENA_NEVER = 3,
+    /// Those that are not GET, HEAD or OPTIONS, into a database that a relay sees: what else they change touches all pages whose dependencies are not known.
+    VERBENA_DATABASE = 4,
 }
 
 /// What is to be done with a request.
@@ -158,6 +160,7 @@ pub unsafe extern "C" fn verbena_fill_new(
             1 => Writes::Announced,
             2 => Writes::Always,
             3 => Writes::Never,
+            4 => Writes::Database,
             _ => return Err(bad("there are no such writes")),
         };
         let request = http::Request::builder().method(method.unwrap_or_default()).uri(target.unwrap_or_default());
@@ -232,8 +235,7 @@ pub unsafe extern "C" fn verbena_fill_read(pages: *mut verbena_pages, fill: *mut
         // SAFETY: null or open, null or made, and this call's alone, says the caller.
         let (mut pages, fill) = unsafe { (reach(pages)?, of(fill)?) };
         (fill.read, fill.answer) = (None, None);
-        let host = fill.head.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-        let target = fill.head.uri.path_and_query().map_or("/", |target| target.as_str());
+        let (host, target) = address(&fill.head);
         let asked = BootClock.now();
         fill.read = Some((asked, pages.words(host, target)?));
         Ok(())
@@ -288,7 +290,8 @@ pub unsafe extern "C" fn verbena_fill_answer(
         let stored = store(&fill.wanted, &fill.head, &fill.route, &arrival);
         let stored = stored.map_err(|reason| refused(reason.name()))?;
         let named = headers.iter().map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec()));
-        let depends = pages.depends(named.filter(|(name, _)| names_dependencies(name)).collect())?;
+        let (host, target) = address(&fill.head);
+        let depends = pages.depends(host, target, named.filter(|(name, _)| names_dependencies(name)).collect())?;
         // Its age counts from when it was asked for (RFC 9111 section 4.2.3).
         let expires = stored.lifetime.map(|lifetime| asked + lifetime);
         let stamp = Stamp::new(&words, &depends, expires, stored.for_authorization && stored.for_cookies);
@@ -361,6 +364,33 @@ pub unsafe extern "C" fn verbena_update_begin(
     })
 }
 
+/// Begins the write that this request is, as verbena_update_begin does: of everything, or where a relay sees the database of what is beside that.
+///
+/// # Safety
+/// `pages` is null, or of verbena_pages_connect and not closed; `fill` is null, or of verbena_fill_new and not freed; `update` is null or can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbena_update_begin_for(
+    pages: *mut verbena_pages,
+    fill: *const verbena_fill,
+    update: *mut u64,
+) -> verbena_result {
+    tell(|| {
+        // SAFETY: null or writable, says the caller.
+        unsafe { clear(update, 0, "update") }?;
+        // SAFETY: null or made, says the caller.
+        let fill = unsafe { fill.as_ref() }.ok_or_else(|| bad("fill is NULL"))?;
+        let touched = match fill.wanted.intent {
+            Intent::Update(Bracket::BesideDatabase) => Scope::of([BESIDE_DATABASE]),
+            _ => Scope::of(Vec::<String>::new()),
+        };
+        // SAFETY: null or open, says the caller.
+        let begun = unsafe { reach(pages) }?.begin(&touched)?;
+        // SAFETY: as above.
+        unsafe { write(update, begun) };
+        Ok(())
+    })
+}
+
 /// Ends a write. Only after VERBENA_OK may its client have the end of the answer; close its connection otherwise.
 ///
 /// # Safety
@@ -420,6 +450,12 @@ unsafe fn headers(fields: *const verbena_field, count: usize) -> Result<HeaderMa
         headers.append(name, value);
     }
     Ok(headers)
+}
+
+/// The host and the target (path and query) of a request.
+fn address(head: &request::Parts) -> (&str, &str) {
+    let host = head.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    (host, head.uri.path_and_query().map_or("/", |target| target.as_str()))
 }
 
 /// Whether a field may name dependencies; the helper knows what they mean.

@@ -92,6 +92,12 @@ impl Keys {
         [self.prefix(host, b"")].into_iter().chain(prefixes).collect()
     }
 
+    /// The same by the host and the target, path and query, that a client asked for. None if they are not those of a page.
+    pub fn of_page_prefixes(&self, host: &str, target: &str) -> Vec<Key> {
+        let request = http::Request::get(target).header(HOST, host).body(());
+        request.map_or_else(|_| Vec::new(), |request| self.of_prefixes(&request.into_parts().0))
+    }
+
     /// The one of these that stands for all paths that begin so: the longest of whole segments that is a beginning of all of them.
     pub(crate) fn of_wider_prefix(&self, head: &request::Parts, begin: &str) -> Key {
         let whole = Readings::of(&begin[..begin.rfind('/').unwrap_or(0)]).loose;

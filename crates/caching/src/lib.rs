@@ -65,7 +65,7 @@ pub use purge::{PURGE, Purge};
 pub use query::{Query, for_page};
 pub use range::{MOST_RANGES, Parts, parts};
 pub use reason::Reason;
-pub use request::{Bracket, Intent, Request};
+pub use request::{BESIDE_DATABASE, Bracket, Intent, Request};
 pub use route::{Cookies, Mode, Route, Routes, Writes};
 pub use rule::{CookieRule, QueryRule, Rule, parents, resolve};
 pub use status::CacheStatus;

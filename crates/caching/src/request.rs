@@ -22,6 +22,9 @@ pub enum Intent {
     Update(Bracket),
 }
 
+/// The name that every request touches that writes where the database is seen (rule Q11): no page has it in its list, so it reaches those without one.
+pub const BESIDE_DATABASE: &str = "\0request";
+
 /// Which update is around a request that writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bracket {

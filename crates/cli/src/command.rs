@@ -4,20 +4,25 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
 use verbena_bench::{CHILD_ARGUMENT, child_main};
 use verbena_wan::GUARD_ARGUMENT;
 
 #[cfg(feature = "man")]
 use crate::commands::man;
+use crate::commands::start::START_ARGUMENT;
 use crate::commands::wan::guard;
 use crate::commands::{
     bank, bench, cluster, completions, config, cp, database, doctor, fs, ftp, keys, lock, mem, node, pool, proxy,
-    purge, status, top, traces, wan,
+    purge, start, status, top, traces, wan,
 };
 use crate::config::listed;
-use crate::error::{EXIT_CODES, Result};
+use crate::error::{EXIT_CODES, Error, Result};
 use crate::log;
+
+/// The variable that names the configuration file.
+const CONFIG_VARIABLE: &str = "VERBENA_CONFIG";
 
 /// Data-centre services through a small helper process on each machine.
 ///
@@ -27,7 +32,7 @@ use crate::log;
 pub struct Command {
     /// Configuration file. Without it `verbena.toml` is read if there is one; otherwise every key has its default. Each key is a flag too:
     /// `verbena help config` lists them.
-    #[arg(long, global = true, value_name = "FILE", env = "VERBENA_CONFIG")]
+    #[arg(long, global = true, value_name = "FILE", env = CONFIG_VARIABLE)]
     config: Option<PathBuf>,
 
     /// What is logged to standard error: a level (error, warn, info, debug, trace), or levels by module.
@@ -90,7 +95,21 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode> {
     if arguments.get(1).is_some_and(|first| first == GUARD_ARGUMENT) {
         return Ok(guard(&arguments[2..]));
     }
-    execute(Command::try_parse_from(arguments)?)
+    if arguments.get(1).is_some_and(|first| first == START_ARGUMENT) {
+        return Ok(start::in_between(&arguments[2..]));
+    }
+    match Command::try_parse_from(arguments) {
+        Err(error) if is_of_empty_variable(&error) => Err(Error::EmptyVariable(CONFIG_VARIABLE)),
+        parsed => execute(parsed?),
+    }
+}
+
+/// Whether a flag has no value because the variable that stands for it is empty: nobody wrote the flag that the error would name.
+fn is_of_empty_variable(error: &clap::Error) -> bool {
+    let is_of_config =
+        |named: &ContextValue| matches!(named, ContextValue::String(name) if name.starts_with("--config "));
+    error.get(ContextKind::InvalidArg).is_some_and(is_of_config)
+        && std::env::var_os(CONFIG_VARIABLE).is_some_and(|file| file.is_empty())
 }
 
 fn execute(command: Command) -> Result<ExitCode> {

@@ -24,6 +24,7 @@ mod reach;
 mod relay;
 mod running;
 mod signals;
+pub mod start;
 pub mod status;
 pub mod top;
 pub mod traces;

@@ -10,6 +10,7 @@ use verbena_proxy::ProxyError;
 use verbena_terms::{Incarnation, Lapse, ViewNumber};
 
 use crate::config;
+use crate::remedy;
 
 /// What commands return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -38,6 +39,17 @@ pub enum Error {
         filter: String,
         /// What is wrong with it.
         reason: String,
+    },
+    /// A variable that names a file names none.
+    #[error("{0} is empty: write the file's path there, or unset it (`unset {0}`)")]
+    EmptyVariable(&'static str),
+    /// A helper that this command started does not answer.
+    #[error("the helper that was started (verbena node) does not answer; its log, {}: {}", log.display(), if said.is_empty() { "empty" } else { said })]
+    NotStarted {
+        /// Its log.
+        log: PathBuf,
+        /// The end of the log.
+        said: String,
     },
     /// The helper cannot be started, or had to end.
     #[error(transparent)]
@@ -216,7 +228,10 @@ impl Error {
             Error::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             Error::No | Error::Mistaken => Ok(()),
             Error::Configuration(error) => report_configuration(&mut stderr, error),
-            error => writeln!(stderr, "verbena: {error}"),
+            error => match remedy::of(error) {
+                Some(remedy) => writeln!(stderr, "verbena: {error}; {remedy}"),
+                None => writeln!(stderr, "verbena: {error}"),
+            },
         };
         ExitCode::from(self.exit_code())
     }
@@ -226,8 +241,9 @@ impl Error {
         match self {
             Error::Refused { exit_code, .. } => *exit_code,
             Error::CommandLine(error) => u8::try_from(error.exit_code()).unwrap_or(2),
-            Error::Configuration(_) | Error::Mistaken | Error::LogFilter { .. } => 2,
+            Error::Configuration(_) | Error::Mistaken | Error::LogFilter { .. } | Error::EmptyVariable(_) => 2,
             Error::Client(verbena_client::Error::NoHelper { .. }) | Error::NothingThere { .. } => 3,
+            Error::NotStarted { .. } => 3,
             Error::NoWan { .. } => 3,
             Error::Database(verbena_database::DatabaseError::Setting { .. }) => 2,
             Error::Memcached(verbena_pool::ServerError::Setting { .. }) => 2,

@@ -12,9 +12,11 @@ mod date;
 mod doctor;
 mod error;
 mod keys;
+mod listening;
 mod log;
 mod namespaces;
 mod output;
+mod remedy;
 mod top;
 
 pub use command::{Command, run};

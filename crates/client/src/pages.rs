@@ -68,12 +68,13 @@ impl Pages {
         }
     }
 
-    /// What an answer with these fields depends on. Only those that name dependencies matter.
+    /// What an answer of [`words`](Self::words)' page with these fields depends on: what they name, and by what it is purged with others. Only those that name
+    /// dependencies matter.
     ///
     /// # Errors
     /// If the helper does not answer.
-    pub fn depends(&mut self, fields: Vec<(String, Vec<u8>)>) -> Result<Depends> {
-        let asked = PageRequest::Depends { fields };
+    pub fn depends(&mut self, host: &str, target: &str, fields: Vec<(String, Vec<u8>)>) -> Result<Depends> {
+        let asked = PageRequest::Depends { host: host.to_owned(), target: target.to_owned(), fields };
         // Longer than a message: as with all that is too much, everything (rule P4).
         if Request::Page(asked.clone()).encode().len() > self.connection.longest_request() {
             return Ok(Depends(None));

@@ -108,8 +108,9 @@ pub(crate) fn listen(path: &Path, tcp: Option<SocketAddr>) -> Result<(Listeners,
     let unix = bind(path).map_err(system("listen on the HTTP socket"))?;
     let tcp = match tcp {
         Some(address) => {
-            let listener = std::net::TcpListener::bind(address).map_err(system("listen on node.api"))?;
-            listener.set_nonblocking(true).map_err(system("listen on node.api"))?;
+            let failed = |source| Error::Listen { address, source };
+            let listener = std::net::TcpListener::bind(address).map_err(failed)?;
+            listener.set_nonblocking(true).map_err(failed)?;
             Some(listener)
         }
         None => None,

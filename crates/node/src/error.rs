@@ -75,6 +75,14 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+    /// The port of `node.api` cannot be had.
+    #[error("cannot listen on node.api, {address}: {source}")]
+    Listen {
+        /// Where.
+        address: std::net::SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The system refused something else.
     #[error("cannot {doing}: {source}")]
     System {

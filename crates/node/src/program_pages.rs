@@ -79,12 +79,8 @@ impl ProgramPages {
     pub(crate) fn handle(&self, request: Request<'_>, asked: PageRequest) {
         match asked {
             PageRequest::Look { host, target } => self.look(request, &host, &target),
-            PageRequest::Depends { fields } => {
-                let fields = fields.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
-                let depends = match Declared::of_response(self.shared.content.names(), fields).scope {
-                    Scope::Everything | Scope::All => None,
-                    Scope::On(set) => Some(set.iter().map(|dependency| dependency.0).collect()),
-                };
+            PageRequest::Depends { host, target, fields } => {
+                let depends = self.depends(&host, &target, &fields);
                 give(request, &Answer::Page(PageAnswer::Depends(depends)));
             }
             PageRequest::Register { words, dependencies } => {
@@ -99,6 +95,22 @@ impl ProgramPages {
                 let ticket = self.shared.take(request.client(), update);
                 self.defer(request, end(ticket, outcome));
             }
+        }
+    }
+
+    /// What an answer's fields name, and by what its page is purged with others of its host or below its paths. None: everything.
+    fn depends(&self, host: &str, target: &str, fields: &[(String, Vec<u8>)]) -> Option<Vec<u64>> {
+        let names = self.shared.content.names();
+        let fields = fields.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
+        let declared = match Declared::of_response(names, fields).scope {
+            Scope::Everything | Scope::All => return None,
+            Scope::On(set) => set,
+        };
+        let prefixes = self.keys.of_page_prefixes(host, target);
+        let addresses = prefixes.iter().map(|key| Dependency::from(names.page(&key.0.to_le_bytes())));
+        match Scope::of(declared.iter().copied().chain(addresses)) {
+            Scope::On(set) => Some(set.iter().map(|dependency| dependency.0).collect()),
+            Scope::Everything | Scope::All => None,
         }
     }
 

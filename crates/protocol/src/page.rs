@@ -32,8 +32,12 @@ pub enum PageRequest {
         /// Path and query.
         target: String,
     },
-    /// What an answer with these fields depends on. Fields of other names are passed over.
+    /// What an answer with these fields depends on, and by what its page is purged with others. Fields of other names are passed over.
     Depends {
+        /// As [`PageRequest::Look`] has it.
+        host: String,
+        /// Path and query.
+        target: String,
         /// Names and values.
         fields: Vec<(String, Vec<u8>)>,
     },

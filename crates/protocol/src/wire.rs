@@ -26,7 +26,7 @@ use crate::memory::{MemoryAnswer, MemoryRequest};
 use crate::page::{PageAnswer, PageRequest};
 
 /// Marks a request.
-pub const REQUEST: Format = Format::new(*b"VQUE", 1);
+pub const REQUEST: Format = Format::new(*b"VQUE", 2);
 /// Marks an answer.
 pub const ANSWER: Format = Format::new(*b"VANS", 5);
 

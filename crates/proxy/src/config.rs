@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use http::uri::Authority;
-use verbena_caching::{Mode, Rule};
+use verbena_caching::{Mode, Rule, Writes};
 use verbena_content::Replacement;
 use verbena_terms::{Contradiction, Lapse, Size, section};
 
@@ -113,6 +113,12 @@ section! {
 }
 
 impl ProxyConfig {
+    /// The routes that leave it to a relay before the database to see what they write, by their index.
+    pub fn routes_of_the_database(&self) -> impl Iterator<Item = usize> {
+        let all = self.routes.iter().enumerate();
+        all.filter(|(_, rule)| rule.writes == Some(Writes::Database)).map(|(at, _)| at)
+    }
+
     fn check(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
         for (at, origin) in self.origin.iter().enumerate() {
@@ -125,12 +131,17 @@ impl ProxyConfig {
                     );
                     found.push(Contradiction::new(format!("origin.{at}"), problem));
                 }
+                Ok(_) if self.origin[..at].contains(origin) => {
+                    let problem = "has no effect: it stands before, and requests go to the least loaded of them";
+                    found.push(Contradiction::new(format!("origin.{at}"), problem));
+                }
                 Ok(_) => {}
             }
         }
         let speaks_tls = |origin: &String| matches!(origin.parse(), Ok(Address::Tls(_)));
         if self.origin_ca.is_some() && !self.origin.is_empty() && !self.origin.iter().any(speaks_tls) {
-            found.push(Contradiction::new("origin_ca", "has no effect: no application is reached by https"));
+            let problem = "has no effect: no application is reached by https; write https://HOST:PORT in proxy.origin";
+            found.push(Contradiction::new("origin_ca", problem));
         }
         let (origins, nodes) = (self.origin.len(), self.origin_nodes.len());
         if nodes > 0 && origins > 0 && nodes != origins {
@@ -165,6 +176,20 @@ impl ProxyConfig {
             let problem =
                 format!("{} is more than proxy.memory, {}: lower it, or raise that", self.largest, self.memory);
             found.push(Contradiction::new("largest", problem));
+        }
+        for (key, time, problem) in [
+            ("connect_timeout", self.connect_timeout, "no application could ever be reached"),
+            ("origin_timeout", self.origin_timeout, "no application could ever answer in time"),
+            ("client_timeout", self.client_timeout, "no client could ever send its request in time"),
+        ] {
+            if time.0.is_zero() {
+                found.push(Contradiction::new(key, problem));
+            }
+        }
+        if self.tunnels == 0 && self.routes.iter().any(|rule| rule.upgrade == Some(true)) {
+            let problem =
+                "no WebSocket could ever be opened, and a route says upgrade = true: raise it, or leave that out";
+            found.push(Contradiction::new("tunnels", problem));
         }
         found.extend(rules::contradictions(&self.routes));
         found

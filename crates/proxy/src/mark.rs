@@ -6,13 +6,17 @@
 //!
 //! ```text
 //! @verbena-origin.APPLICATION.CLUSTER.PROCESS      hashes of 64 bits in hexadecimal, and a number
+//! @verbena-settings.CLUSTER.LONGEST.ROUTES.ORIGINS.PROCESS      the same; LONGEST is in milliseconds
 //! ```
+//!
+//! The second says what the proxies of one cluster must have in common: a proxy that finds another on this machine with other settings says so.
 
 use std::fs;
 use std::hash::Hasher;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process;
+use std::time::Duration;
 
 use http::uri::Authority;
 use siphasher::sip::SipHasher13;
@@ -22,13 +26,14 @@ use crate::error::ProxyError;
 use crate::origin::{Address, HTTP_PORT, HTTPS_PORT};
 
 const BEGINNING: &str = "verbena-origin.";
+const SETTINGS: &str = "verbena-settings.";
 /// Where the kernel lists the names of this network namespace (proc_net(5)).
 const LIST: &str = "/proc/net/unix";
 
 /// The marks of a proxy, which hold until they are dropped.
 #[derive(Debug)]
 pub struct Marks {
-    _sockets: Vec<UnixDatagram>,
+    sockets: Vec<UnixDatagram>,
 }
 
 impl Marks {
@@ -84,8 +89,77 @@ impl Marks {
                 );
             }
         }
-        Ok(Marks { _sockets: sockets })
+        Ok(Marks { sockets })
     }
+
+    /// Marks what this proxy shares with the others of its cluster, and warns of each on this machine that has it otherwise. `longest` is `pages.longest_transaction`.
+    pub fn compare(&mut self, config: &ProxyConfig, longest: Duration, cluster: u64) {
+        let own = Settings {
+            longest_ms: u64::try_from(longest.as_millis()).unwrap_or(u64::MAX),
+            routes: hashed(&format!("{:?} {:?}", config.mode, config.routes)),
+            origins: Marks::identity(config),
+        };
+        let name = own.name(cluster, process::id());
+        if let Ok(socket) = SocketAddr::from_abstract_name(&name).and_then(|name| UnixDatagram::bind_addr(&name)) {
+            self.sockets.push(socket);
+        }
+        // What cannot be read was reported when the application was marked.
+        for (process, theirs) in settings_of(&fs::read_to_string(LIST).unwrap_or_default(), cluster) {
+            own.warn_of(&theirs, process);
+        }
+    }
+}
+
+/// What proxies of one cluster must have in common.
+#[derive(Debug, PartialEq, Eq)]
+struct Settings {
+    longest_ms: u64,
+    routes: u64,
+    origins: u64,
+}
+
+impl Settings {
+    fn name(&self, cluster: u64, process: u32) -> String {
+        let Settings { longest_ms, routes, origins } = self;
+        format!("{SETTINGS}{cluster:016x}.{longest_ms:x}.{routes:016x}.{origins:016x}.{process}")
+    }
+
+    /// The keys that another proxy has otherwise, each with what that does.
+    fn others(&self, theirs: &Settings) -> Vec<(&'static str, &'static str)> {
+        let mut found = Vec::new();
+        if self.longest_ms != theirs.longest_ms {
+            let problem = "an update whose outcome is unknown is waited for as long as each home says: a shorter time at one may end it too early. Write the same at all";
+            found.push(("pages.longest_transaction", problem));
+        }
+        if self.routes != theirs.routes {
+            let problem = "what one proxy leaves out of a page's key, or does not announce as a write, the other does. Write the same at all";
+            found.push(("proxy.routes", problem));
+        }
+        if self.origins != theirs.origins {
+            let problem =
+                "right if these are one application; two applications need a cluster of their own each (--name)";
+            found.push(("proxy.origin", problem));
+        }
+        found
+    }
+
+    fn warn_of(&self, theirs: &Settings, process: u32) {
+        for (key, problem) in self.others(theirs) {
+            tracing::warn!(key, process, "another proxy of this cluster has this setting otherwise: {problem}");
+        }
+    }
+}
+
+/// What the other processes of a cluster have marked as their settings, by the kernel's list.
+fn settings_of(list: &str, cluster: u64) -> impl Iterator<Item = (u32, Settings)> + '_ {
+    let marks = list.lines().filter_map(|line| line.split_once('@')?.1.strip_prefix(SETTINGS));
+    marks.filter_map(move |mark| {
+        let mut parts = mark.split('.');
+        let mut number = || u64::from_str_radix(parts.next()?, 16).ok();
+        let (of, longest_ms, routes, origins) = (number()?, number()?, number()?, number()?);
+        let process = parts.next()?.parse().ok()?;
+        (of == cluster && process != process::id()).then_some((process, Settings { longest_ms, routes, origins }))
+    })
 }
 
 /// The processes of other clusters that have marked an application, by the kernel's list.
@@ -159,5 +233,22 @@ mod tests {
         let list = list.concat();
         assert_eq!(others(&list, 1, 7).collect::<Vec<_>>(), [11]);
         assert_eq!(others(&list, 2, 8).count(), 0);
+    }
+
+    #[test]
+    fn settings_that_differ_in_one_cluster_are_named() {
+        let own = Settings { longest_ms: 30_000, routes: 1, origins: 2 };
+        let list = |settings: &Settings, cluster, process| {
+            format!("0000000000000000: 00000002 00000000 00000000 0002 01 12345 @{}\n", settings.name(cluster, process))
+        };
+        let theirs = Settings { longest_ms: 5_000, routes: 3, origins: 2 };
+        let text =
+            list(&theirs, 7, 10) + &list(&own, 7, process::id()) + &list(&own, 8, 11) + "0: @verbena-settings.x\n";
+        let found: Vec<_> = settings_of(&text, 7).collect();
+        assert_eq!(found, [(10, theirs)]);
+        let keys = |theirs: &Settings| own.others(theirs).into_iter().map(|(key, _)| key).collect::<Vec<_>>();
+        assert_eq!(keys(&found[0].1), ["pages.longest_transaction", "proxy.routes"]);
+        assert_eq!(keys(&Settings { longest_ms: 30_000, routes: 1, origins: 3 }), ["proxy.origin"]);
+        assert!(keys(&Settings { longest_ms: 30_000, routes: 1, origins: 2 }).is_empty());
     }
 }

@@ -168,6 +168,14 @@ impl Origins {
         }
     }
 
+    /// Connects to each once, so that what takes no connection is known, and said, before the first request.
+    pub async fn look(&self) {
+        for origin in &self.all {
+            // Dropped at once: what is kept is what it says of the application.
+            let _ = self.open(origin).await;
+        }
+    }
+
     /// In the order in which to try them: those that are well first, of them those on the least loaded machines, and of these the least busy; equals in turn.
     /// One that was ill is tried with one request that `may_try` it. Those that are ill come last: they may be all that there is.
     fn order(&self, may_try: bool) -> Vec<&Origin> {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
+use verbena_caching::BESIDE_DATABASE;
 use verbena_content::{Dependency, Names, Scope};
 use verbena_statements::{Charged, Fill, Fills, Tag, Why, spelled};
 
@@ -12,9 +13,6 @@ pub(crate) const FILL: HeaderName = HeaderName::from_static("verbena-fill");
 
 /// In which the application says, with the tag of the fill, that its answer is made of the database alone; or that it is not.
 const COMPLETE: HeaderName = HeaderName::from_static("verbena-complete");
-
-/// The name that every request touches that writes where the database is seen (rule Q11): no page has it in its list, so it reaches those without one.
-const REQUEST: &[u8] = b"\0request";
 
 /// What a proxy and the relay of its process share.
 #[derive(Clone)]
@@ -76,7 +74,7 @@ fn tag() -> Tag {
 
 /// What a request touches that writes where the database is seen.
 pub(crate) fn beside_database(names: &Names) -> Scope {
-    Scope::of([names.dependency(REQUEST)])
+    Scope::of([names.dependency(BESIDE_DATABASE.as_bytes())])
 }
 
 impl Charging {

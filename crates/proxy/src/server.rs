@@ -168,6 +168,12 @@ impl Proxy {
         self.origins.health()
     }
 
+    /// Connects to each application once, so that one that does not answer is warned of when the proxy starts, and not by its first client.
+    pub fn look_for_origins(&self) -> impl Future<Output = ()> + Send + use<> {
+        let origins = self.origins.clone();
+        async move { origins.look().await }
+    }
+
     /// Takes no more connections, lets requests under way end for at most [`ProxyConfig::drain`], and returns.
     pub fn stop(self) {
         // The threads hold receivers until they end; if they have ended, there is nobody to tell.

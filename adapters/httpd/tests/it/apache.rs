@@ -106,10 +106,10 @@ impl Site {
         version
     }
 
-    /// Takes a page out of all caches, by its address, at the second node.
-    pub fn purge(&self, address: &str) {
+    /// Takes pages out of all caches at the second node: `pages` by their address, `prefixes` all below it.
+    pub fn purge(&self, kind: &str, address: &str) {
         let mut stream = UnixStream::connect(self.cluster.path().join("run/b.http.sock")).unwrap();
-        let body = format!("{{\"pages\": [\"{address}\"]}}");
+        let body = format!("{{\"{kind}\": [\"{address}\"]}}");
         let length = body.len();
         write!(
             stream,
@@ -138,7 +138,7 @@ impl Site {
              Mutex file:{at}\nCacheSocache shmcb:{at}/cache(33554432)\nCacheRoot {at}/disk\nCacheHeader on\n\
              CacheEnable verbena /\nVerbenaStore {store}\nVerbenaHelper {socket}\nVerbenaTimeout 2000\n\
              ProxyPass / http://127.0.0.1:{origin}/\nProxyPassReverse / http://127.0.0.1:{origin}/\n\
-             <Location /announced>\nVerbenaWrites announced\n</Location>\n<Location /writing>\nVerbenaWrites always\n</Location>\n",
+             <Location /announced>\nVerbenaWrites announced\n</Location>\n<Location /writing>\nVerbenaWrites always\n</Location>\n<Location /database>\nVerbenaWrites database\n</Location>\n",
             module = module().display(),
             socket = self.socket(node).display(),
             origin = self.application.port(),

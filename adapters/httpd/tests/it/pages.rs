@@ -50,9 +50,21 @@ fn a_page_is_kept_until_it_changes(store: &str) {
     }
     assert!(get(port, "/weak/d").is_hit() && !get(port, "/undeclared/c").is_hit());
     // A page by its address, whatever the port that Apache listens at.
-    site.purge("http://shop.example/page/a");
+    site.purge("pages", "http://shop.example/page/a");
     assert!(get(port, "/weak/d").is_hit() && !get(port, "/page/a").is_hit());
     kept(port, "/page/a", "");
+    // All below a path, and all of a host.
+    for (address, is_wider) in
+        [("http://shop.example/page", false), ("http://other.example", false), ("http://shop.example", true)]
+    {
+        let hit = ["/weak/d", "/page/a"].map(|path| get(port, path).is_hit());
+        assert_eq!(hit, [true, true], "before {address}");
+        site.purge("prefixes", address);
+        assert_eq!(get(port, "/weak/d").is_hit(), !is_wider, "{address}");
+        assert_eq!(get(port, "/page/a").is_hit(), address.contains("other"), "{address}");
+        kept(port, "/weak/d", "");
+        kept(port, "/page/a", "");
+    }
     // A write through one of them: everything.
     let written = post(two.port, "/page/a");
     assert!(written.version() == 2 && !written.head.contains("verbena-dependencies"), "{written:?}");
@@ -112,6 +124,11 @@ fn what_is_for_one_client_is_no_others() {
     // No client says for which fill of a proxy its request is.
     let filled = ask(port, "GET", "/fill/h", "Verbena-Fill: 0123456789abcdef\r\n");
     assert!(filled.head.contains("x-fill: false"), "{filled:?}");
+    // What a relay sees touches here what has no list, and nothing else.
+    kept(port, "/page/i", "");
+    kept(port, "/undeclared/j", "");
+    post(port, "/database/i");
+    assert!(get(port, "/page/i").is_hit() && !get(port, "/undeclared/j").is_hit());
     // What the application announces is not bracketed here.
     kept(port, "/page/g", "");
     post(port, "/announced/g");

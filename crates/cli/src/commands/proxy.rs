@@ -122,7 +122,9 @@ impl Command {
             helper.show(dashboard::FILES);
             let (helper, (running, database, _marks)) = running::beside(helper, |helper| {
                 let content = helper.content();
-                let marks = Marks::take(&proxy, content.names().fingerprint())?;
+                let cluster = content.names().fingerprint();
+                let mut marks = Marks::take(&proxy, cluster)?;
+                marks.compare(&proxy, settings.pages.longest_transaction.0, cluster);
                 let database = relay(&loaded.config.database, helper, &registry)?;
                 let queries = database.as_ref().map(|(database, only)| relay::queries(database, only, content));
                 let running =
@@ -147,6 +149,7 @@ impl Command {
                 }),
             };
             say(json, &Line::Serving(Box::new(serving)), words);
+            tokio::spawn(running.look_for_origins());
             let reload = || {
                 running.reload_certificates();
                 running::reload(file, &self.flags, &loaded);

@@ -7,8 +7,9 @@ use clap::Args;
 use verbena_client::{Helper, Socket};
 use verbena_terms::Lapse;
 
+use super::start::{self, Started};
 use crate::config::{self, Flags, Whose};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Which helper is asked, and how long it is waited for.
 #[derive(Args, Debug)]
@@ -33,6 +34,27 @@ impl Reach {
         connect: impl Fn(&Socket, Duration) -> verbena_client::Result<T>,
     ) -> Result<T> {
         reach(file, &self.flags, self.patience, connect)
+    }
+
+    /// The same, where a helper is started if none runs.
+    pub fn by_or_start<T>(
+        &self,
+        file: Option<&Path>,
+        connect: impl Fn(&Socket, Duration) -> verbena_client::Result<T>,
+    ) -> Result<T> {
+        match reach(file, &self.flags, self.patience, &connect) {
+            Err(Error::Client(verbena_client::Error::NoHelper { .. })) => {}
+            other => return other,
+        }
+        let settings = config::load(file, &self.flags.0, Whose::Running)?.config.settings();
+        let _only = start::only(&settings.socket()?)?;
+        // Another command may have started one meanwhile.
+        match reach(file, &self.flags, self.patience, &connect) {
+            Err(Error::Client(verbena_client::Error::NoHelper { .. })) => {}
+            other => return other,
+        }
+        let started = Started::new(file, &self.flags, &settings.socket()?)?;
+        started.until(self.patience.0, || reach(file, &self.flags, self.patience, &connect))
     }
 }
 

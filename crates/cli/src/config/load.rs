@@ -271,6 +271,8 @@ pub fn examine(name: String, bytes: &[u8], flags: &[Flag], whose: Whose) -> (Loa
             mistakes.extend(provider_mistake(&config, &tree));
             mistakes.extend(register_mistakes(&config, &tree));
             mistakes.extend(name_mistake(&config, &tree));
+            mistakes.extend(listener_mistakes(&config, &tree));
+            mistakes.extend(database_mistakes(&config, &tree));
         }
     }
     mistakes.sort_by_key(|mistake| mistake.place.start());
@@ -307,6 +309,41 @@ fn name_mistake(config: &Config, tree: &Table) -> Option<Mistake> {
     let refused = name.as_deref().filter(|_| *provider == Provider::Etcd && shows).and_then(keys::refusal_of)?;
     let (key, problem) = ("cluster.name".to_owned(), format!("there are fabric.keys, and {refused}"));
     Some(Mistake { place: section::place_of(tree, &key), key, problem, ..Mistake::default() })
+}
+
+/// Where two listeners have one address, or the proxy takes the helper for the application.
+fn listener_mistakes(config: &Config, tree: &Table) -> Vec<Mistake> {
+    let Some(api) = config.node.api.filter(|api| api.port() != 0) else { return vec![] };
+    let mistake = |key: String, problem: &str| {
+        let problem = problem.to_owned();
+        Mistake { place: section::place_of(tree, &key), key, problem, ..Mistake::default() }
+    };
+    let is_the_helper = |origin: &str| origin == format!("http://{api}");
+    let origins = config.proxy.origin.iter().enumerate().filter(|(_, origin)| is_the_helper(origin));
+    let origins = origins.map(|(at, _)| {
+        mistake(
+            format!("proxy.origin.{at}"),
+            "the helper itself listens there (node.api): write where the application listens",
+        )
+    });
+    let is_taken = !config.proxy.origin.is_empty() && config.proxy.listen == api;
+    let api =
+        is_taken.then(|| mistake("node.api".into(), "the proxy listens there (proxy.listen): write another port"));
+    origins.chain(api).collect()
+}
+
+/// Routes that leave it to a relay to see what they write, where there is none: nobody would see it.
+fn database_mistakes(config: &Config, tree: &Table) -> Vec<Mistake> {
+    if config.database.to.is_some() {
+        return vec![];
+    }
+    let mistake = |at| {
+        let key = format!("proxy.routes.{at}.writes");
+        let problem =
+            "there is no relay before the database that sees what they write: set database.to, or leave this out";
+        Mistake { place: section::place_of(tree, &key), key, problem: problem.to_owned(), ..Mistake::default() }
+    };
+    config.proxy.routes_of_the_database().map(mistake).collect()
 }
 
 struct Reader<'a> {

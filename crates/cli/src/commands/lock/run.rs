@@ -71,6 +71,7 @@ Exit codes:
 Examples:
   verbena lock run nightly-report -- ./report.sh
   verbena lock run --no-wait cron/backup -- /usr/local/bin/backup
+  verbena lock run --start nightly-report -- ./report.sh
   verbena lock run --shared --timeout 10s catalogue -- ./export.sh
   verbena lock run -- -x -- ./name-with-a-dash.sh"
 )]
@@ -96,6 +97,9 @@ pub struct Command {
     /// How long the command and all that it has started have to end when the lock is lost, before they are killed.
     #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(5), value_parser = Lapse::or_seconds)]
     grace: Lapse,
+    /// Start a helper (`verbena node`) where none runs. It goes on when this command has ended, until `verbena node drain` or a signal ends it; its log is beside its socket.
+    #[arg(long)]
+    start: bool,
     #[command(flatten)]
     reach: Reach,
     /// The command and its arguments.
@@ -115,7 +119,10 @@ impl Command {
     /// Takes the lock, runs the command, and gives its exit code.
     pub fn run(mut self, file: Option<&Path>) -> Result<ExitCode> {
         let (name, command) = name_and_command(self.name.take(), std::mem::take(&mut self.command))?;
-        let mut locks = self.reach.by(file, Locks::connect)?;
+        let mut locks = match self.start {
+            true => self.reach.by_or_start(file, Locks::connect)?,
+            false => self.reach.by(file, Locks::connect)?,
+        };
         let hold = match self.take(&mut locks, name.as_bytes()) {
             Err(error @ (Refusal::NotFree | Refusal::NotInTime { .. })) => {
                 child::say(&format_args!("{}: {error}", name.display()));

@@ -7,6 +7,7 @@ mod removing;
 mod restarting;
 mod seen;
 mod signals;
+mod starting;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
