@@ -1,17 +1,26 @@
 //! Blocks into a bank and out of it, proven and counted.
 
 use crate::{
-    Answer, BlockKey, BlockSize, Counters, Envelope, Memcached, Name, Placement, Request, Rules, Secret, Store,
+    Answer, BlockKey, BlockSize, Counters, Envelope, Memcached, Name, Placement, Request, Rules, Secret, SharedMemory,
+    Store,
 };
 
 /// The bank of one volume.
 #[derive(Debug)]
 pub struct Blocks {
     secret: Secret,
-    placement: Placement,
-    memcached: Memcached,
+    bank: Bank,
     rules: Rules,
     counters: Counters,
+}
+
+/// Where the items are.
+#[derive(Debug)]
+pub enum Bank {
+    /// In daemons, spread over them so.
+    Memcached(Memcached, Placement),
+    /// In memory of the helper.
+    Memory(SharedMemory),
 }
 
 /// What a daemon says when a client of the volume introduces itself.
@@ -34,8 +43,8 @@ impl Blocks {
     const KEY_ROOM: usize = 1024;
 
     /// The bank of the volume that `secret` belongs to.
-    pub fn new(secret: Secret, placement: Placement, memcached: Memcached, rules: Rules) -> Self {
-        Blocks { secret, placement, memcached, rules, counters: Counters::default() }
+    pub fn new(secret: Secret, bank: Bank, rules: Rules) -> Self {
+        Blocks { secret, bank, rules, counters: Counters::default() }
     }
 
     /// What was counted since the start.
@@ -43,41 +52,55 @@ impl Blocks {
         &self.counters
     }
 
-    /// Its daemons.
-    pub fn memcached(&self) -> &Memcached {
-        &self.memcached
+    /// Where its items are.
+    pub fn bank(&self) -> &Bank {
+        &self.bank
     }
 
     /// The blocks that the bank has, each in the place of its key. All are asked for together.
     pub fn fetch(&self, keys: &[BlockKey]) -> Vec<Option<Vec<u8>>> {
-        let get = |name: Name| Request::Get { name: name.bytes().to_vec() };
-        let requests: Vec<_> = keys.iter().map(|key| self.place(key)).map(|(at, name)| (at, get(name))).collect();
-        let answers = self.memcached.exchange(&requests);
+        let names = keys.iter().map(|key| key.name(&self.secret));
+        let answers = match &self.bank {
+            Bank::Memory(memory) => memory.fetch(&names.collect::<Vec<_>>()),
+            Bank::Memcached(memcached, placement) => {
+                let get = |(key, name): (&BlockKey, Name)| {
+                    (
+                        placement.of(memcached.daemons(), &name, key.block()),
+                        Request::Get { name: name.bytes().to_vec() },
+                    )
+                };
+                memcached.exchange(&keys.iter().zip(names).map(get).collect::<Vec<_>>())
+            }
+        };
         keys.iter().zip(answers).map(|(key, answer)| self.proven(key, answer)).collect()
     }
 
     /// Stores blocks. One that does not get there is counted, and is a miss later.
     pub fn store(&self, blocks: &[(BlockKey, Vec<u8>)]) {
-        let set = |name: Name, key: &BlockKey, bytes: &[u8]| Request::Set {
-            name: name.bytes().to_vec(),
-            item: Envelope::seal(&self.secret, key, bytes),
-            store: Store::Replace,
-            seconds: 0,
+        let items = blocks
+            .iter()
+            .map(|(key, bytes)| (key.block(), key.name(&self.secret), Envelope::seal(&self.secret, key, bytes)));
+        let stored: Vec<bool> = match &self.bank {
+            Bank::Memory(memory) => memory.store(&items.map(|(_, name, item)| (name, item)).collect::<Vec<_>>()),
+            Bank::Memcached(memcached, placement) => {
+                let set = |(block, name, item): (u64, Name, Vec<u8>)| {
+                    let request = Request::Set { name: name.bytes().to_vec(), item, store: Store::Replace, seconds: 0 };
+                    (placement.of(memcached.daemons(), &name, block), request)
+                };
+                let answers = memcached.exchange(&items.map(set).collect::<Vec<_>>());
+                answers.into_iter().map(|answer| answer == Some(Answer::Done)).collect()
+            }
         };
-        let request = |(key, bytes): &(BlockKey, Vec<u8>)| {
-            let (at, name) = self.place(key);
-            (at, set(name, key, bytes))
-        };
-        let requests: Vec<_> = blocks.iter().map(request).collect();
-        for answer in self.memcached.exchange(&requests) {
-            let is_stored = answer == Some(Answer::Done);
+        for is_stored in stored {
             Counters::add(if is_stored { &self.counters.stored } else { &self.counters.not_stored }, 1);
         }
     }
 
     /// Introduces a client of `volume` to each daemon, so that a second one with another secret or list is told before it serves anything.
+    /// Nothing of a bank in memory: there clients of all volumes have the same segments.
     pub fn introduce(&self, volume: &str, size: BlockSize) -> Vec<Introduction> {
-        let list = self.memcached.daemons().fingerprint(self.placement);
+        let Bank::Memcached(memcached, placement) = &self.bank else { return vec![] };
+        let list = memcached.daemons().fingerprint(*placement);
         let ours = format!("{} {list}", self.secret.fingerprint());
         let known = format!("verbena:{}", crate::secret::hex(&Secret::new([0; 32]).name(volume.as_bytes())));
         let name = |suffix: &str| format!("{known}{suffix}").into_bytes();
@@ -90,7 +113,7 @@ impl Blocks {
             add(name(":probe"), probe, 1),
         ];
         let daemon = |at: usize| {
-            let answers = self.memcached.exchange(&requests.clone().map(|request| (at, request)));
+            let answers = memcached.exchange(&requests.clone().map(|request| (at, request)));
             match &answers[..] {
                 [_, Some(Answer::Item(found)), _, probe] => match String::from_utf8_lossy(found).split_once(' ') {
                     Some((secret, _)) if secret != self.secret.fingerprint() => Introduction::OtherSecret,
@@ -101,12 +124,7 @@ impl Blocks {
                 _ => Introduction::Down,
             }
         };
-        (0..self.memcached.daemons().list().len()).map(daemon).collect()
-    }
-
-    fn place(&self, key: &BlockKey) -> (usize, Name) {
-        let name = key.name(&self.secret);
-        (self.placement.of(self.memcached.daemons(), &name, key.block()), name)
+        (0..memcached.daemons().list().len()).map(daemon).collect()
     }
 
     fn proven(&self, key: &BlockKey, answer: Option<Answer>) -> Option<Vec<u8>> {

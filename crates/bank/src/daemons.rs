@@ -36,8 +36,16 @@ pub struct Daemons(Vec<Daemon>);
 /// Why a list of daemons was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ListError {
-    /// The list does not begin with `memcached://`.
-    #[error("bank {list:?} has no known kind: write memcached://HOST:PORT,HOST:PORT or memcached:///PATH/OF/SOCKET")]
+    /// A bank of memory has a size that is none.
+    #[error("bank {list:?}: write memory, or memory:SIZE with a size as in memory:256MiB")]
+    Size {
+        /// What was written.
+        list: String,
+    },
+    /// It is no kind of bank.
+    #[error(
+        "bank {list:?} has no known kind: write memory, memcached://HOST:PORT,HOST:PORT, memcached:///PATH/OF/SOCKET or none"
+    )]
     Kind {
         /// The list.
         list: String,

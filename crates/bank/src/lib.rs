@@ -8,7 +8,7 @@
 //!
 //! What decides has no input or output: [`Daemons`] places blocks, [`Stamp`] says whether a version can be trusted,
 //! [`decide`] whether an open file may use the bank, and [`Read`] takes one read from its blocks to its bytes.
-//! `memcached::Link` turns requests into bytes and bytes into answers. [`Memcached`] holds the sockets, and [`start`] starts daemons.
+//! `memcached::Link` turns requests into bytes and bytes into answers. [`Memcached`] holds the sockets, and [`start`] starts daemons. [`SharedMemory`] is the other kind of bank: segments of the local helper.
 //! [`Blocks`] joins them: blocks in, blocks out, misses counted by cause.
 
 mod blocks;
@@ -17,7 +17,9 @@ mod daemons;
 mod decide;
 mod envelope;
 mod key;
+mod kind;
 mod memcached;
+mod memory;
 mod placement;
 mod read;
 mod rules;
@@ -25,13 +27,15 @@ mod secret;
 mod start;
 mod version;
 
-pub use blocks::{Blocks, Introduction};
+pub use blocks::{Bank, Blocks, Introduction};
 pub use counters::{Counters, Counts};
 pub use daemons::{Address, Daemon, Daemons, ListError};
 pub use decide::{Direct, Opening, decide};
 pub use envelope::{Envelope, Fault};
 pub use key::{BlockKey, FileKey, Name};
+pub use kind::Kind;
 pub use memcached::{Answer, DaemonHealth, Link, LinkError, Memcached, Options, Reply, Request, Store, parse_answer};
+pub use memory::{MemoryOptions, MemoryStatus, SharedMemory};
 pub use placement::{Placement, libmemcache_crc32};
 pub use read::{After, BlockSize, BlockSizeError, End, Read, Run};
 pub use rules::Rules;

@@ -37,6 +37,14 @@ impl Secret {
         Secret { first: half(0), second: half(16) }
     }
 
+    /// The secret of one volume. Volumes that share a file with a secret share no name and no checksum.
+    pub fn of_volume(&self, volume: &str) -> Self {
+        let mut bytes = [0; 32];
+        bytes[..16].copy_from_slice(&hash(&self.first, Purpose::Volume, &[volume.as_bytes()]));
+        bytes[16..].copy_from_slice(&hash(&self.second, Purpose::Volume, &[volume.as_bytes()]));
+        Secret::new(bytes)
+    }
+
     /// A secret that no other process knows.
     pub fn random() -> Result<Self, SecretError> {
         let mut bytes = [0; 32];
@@ -88,6 +96,7 @@ enum Purpose {
     Name = 1,
     Checksum = 2,
     Fingerprint = 3,
+    Volume = 4,
 }
 
 fn hash(keyed: &SipHasher24, purpose: Purpose, parts: &[&[u8]]) -> [u8; 16] {
@@ -115,6 +124,15 @@ mod tests {
         assert_eq!(Secret::parse(&text[1..]).unwrap_err(), SecretError::Digits { found: 63 });
         assert!(Secret::parse(&text.replace("00", "+0")).is_err());
         assert!(Secret::parse(&"ä".repeat(32)).is_err());
+    }
+
+    #[test]
+    fn volumes_of_one_secret_share_nothing() {
+        let secret = Secret::new([7; 32]);
+        assert_eq!(secret.of_volume("a").name(b"key"), secret.of_volume("a").name(b"key"));
+        assert_ne!(secret.of_volume("a").name(b"key"), secret.of_volume("b").name(b"key"));
+        assert_ne!(secret.of_volume("a").checksum(&[b"key"]), secret.of_volume("b").checksum(&[b"key"]));
+        assert_ne!(secret.of_volume("a").name(b"key"), Secret::new([8; 32]).of_volume("a").name(b"key"));
     }
 
     #[test]

@@ -128,7 +128,7 @@ fn execute(command: Command) -> Result<ExitCode> {
         Subcommands::Database(database) => database.run(file),
         Subcommands::Cp(cp) => cp.run(),
         Subcommands::Ftp(ftp) => ftp.run(),
-        Subcommands::Fs(fs) => fs.run(),
+        Subcommands::Fs(fs) => fs.run(file),
         Subcommands::Bank(bank) => bank.run(),
         Subcommands::Top(top) => top.run(file),
         Subcommands::Doctor(doctor) => doctor.run(file),

@@ -32,6 +32,8 @@ pub struct Below {
     pub measured: bool,
     /// Device of the root. Files of another are not cached.
     pub device: u64,
+    /// Number of the file system, as `statfs` gives it; 0 if it has none.
+    pub filesystem: u64,
 }
 
 const SECOND: Time = 1_000_000_000;
@@ -48,6 +50,7 @@ impl Below {
     pub fn look(root: &Path) -> std::io::Result<Self> {
         let root = root.canonicalize()?;
         let device = root.metadata()?.dev();
+        let filesystem = rustix::fs::statvfs(&root).map_or(0, |stat| stat.f_fsid);
         let kind = kind_of(&root).unwrap_or_else(|| "unknown".to_owned());
         let identity = if Self::NUMBERED.contains(&kind.as_str()) { Identity::Number } else { Identity::Path };
         let mut measured = measure(&root);
@@ -57,7 +60,7 @@ impl Below {
             clocks.ahead = 0;
         }
         let clocks = measured.unwrap_or(Clocks { grain: 2 * SECOND, ahead: 2 * SECOND, has_changed: false });
-        Ok(Below { kind, root, identity, clocks, measured: measured.is_some(), device })
+        Ok(Below { kind, root, identity, clocks, measured: measured.is_some(), device, filesystem })
     }
 
     /// What weakens a promise here, one sentence each.

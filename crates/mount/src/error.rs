@@ -54,6 +54,19 @@ pub enum MountError {
     /// The list of daemons is wrong.
     #[error(transparent)]
     List(#[from] ListError),
+    /// A bank in memory has no room for a block.
+    #[error(
+        "a bank of {bytes} bytes has no room for a block of {block}: write a larger size, as in --bank memory:64MiB"
+    )]
+    Memory {
+        /// Bytes of the bank.
+        bytes: u64,
+        /// Bytes of a block.
+        block: u32,
+    },
+    /// A bank in memory without a helper.
+    #[error("a bank in memory needs the socket of a helper")]
+    NoHelper,
     /// The secret cannot be read.
     #[error("secret {path}: {error}")]
     SecretFile {

@@ -18,6 +18,7 @@ mod locks;
 mod mount;
 mod nodes;
 mod promise;
+mod secret;
 mod state;
 mod status;
 

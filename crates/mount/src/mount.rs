@@ -1,6 +1,5 @@
 //! The library entries of `verbena fs mount`, `check`, `status` and `umount`.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -8,7 +7,11 @@ use std::time::Duration;
 
 use nix::mount::{MntFlags, umount2};
 use rustix::process::{Resource, Rlimit};
-use verbena_bank::{BlockSize, Blocks, Clocks, Daemons, Introduction, Memcached, Options, Placement, Rules, Secret};
+use verbena_bank::{
+    Bank, BlockSize, Blocks, Clocks, Daemons, Introduction, Kind, Memcached, MemoryOptions, Options, Placement, Rules,
+    Secret, SharedMemory,
+};
+use verbena_client::Socket;
 
 use crate::below::{Below, KIND, SOURCE, hold, kind_of, mounts};
 use crate::cache::Cache;
@@ -17,6 +20,7 @@ use crate::error::{MountError, UmountError};
 use crate::files::Files;
 use crate::fuse::{Mounting, Serving, serve};
 use crate::promise::Promise;
+use crate::secret::{machine_secret, secret_of};
 use crate::status::{STATUS, status_text};
 
 /// What `verbena fs mount` is given.
@@ -26,8 +30,10 @@ pub struct MountOptions {
     pub below: PathBuf,
     /// An empty directory where the mount appears.
     pub at: PathBuf,
-    /// The bank's daemons, as `memcached://HOST:PORT,...`. Without one nothing is cached.
-    pub bank: Option<String>,
+    /// Where blocks are kept.
+    pub bank: Kind,
+    /// The helper's sockets, for a bank in its memory.
+    pub helpers: Vec<Socket>,
     /// How blocks are spread over daemons.
     pub placement: Placement,
     /// Bytes of a block.
@@ -36,7 +42,7 @@ pub struct MountOptions {
     pub promise: Promise,
     /// The name of the volume: clients with the same name and secret share blocks.
     pub volume: Option<String>,
-    /// A file with the volume's secret. Without one it is random, and no other client finds a block.
+    /// A file with the volume's secret. Without one, all mounts of the same directory by this user on this machine share blocks of a bank in memory; blocks of daemons no other client finds.
     pub secret: Option<PathBuf>,
     /// Whether all users may use the mount, each with its own identity below. Only for root.
     pub allow_other: bool,
@@ -57,7 +63,8 @@ impl MountOptions {
         MountOptions {
             below: below.into(),
             at: at.into(),
-            bank: None,
+            bank: Kind::None,
+            helpers: vec![],
             placement: Placement::default(),
             block: BlockSize::default(),
             promise: Promise::default(),
@@ -91,8 +98,15 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, MountError> {
     let below = Below::look(&below)?;
     let mut notes = vec![];
     let cache = match &options.bank {
-        Some(list) => Some(cache(options, list, below.clone(), &mut notes)?),
-        None => {
+        Kind::Memcached(daemons) => {
+            let blocks = in_daemons(options, daemons, &below, &mut notes)?;
+            Some(cache(options, blocks, below.clone(), &mut notes)?)
+        }
+        Kind::Memory(bytes) => {
+            let blocks = in_memory(options, *bytes, &below, &mut notes)?;
+            Some(cache(options, blocks, below.clone(), &mut notes)?)
+        }
+        Kind::None => {
             notes.push("nothing is cached: every read and stat goes to the file system below".to_owned());
             None
         }
@@ -222,16 +236,67 @@ fn refuse(below: &Path, at: &Path, options: &MountOptions) -> Result<(), MountEr
     Ok(())
 }
 
-fn cache(options: &MountOptions, list: &str, mut below: Below, notes: &mut Vec<String>) -> Result<Cache, MountError> {
-    let secret = secret(options, notes)?;
-    let memcached =
-        Memcached::new(Daemons::parse(list)?, Options { deadline: options.deadline, ..Options::default() })?;
-    let volume = options.volume.clone().unwrap_or_else(|| below.root.display().to_string());
-    let blocks = Blocks::new(secret, options.placement, memcached, options.rules);
+/// A bank of daemons.
+fn in_daemons(
+    options: &MountOptions,
+    daemons: &Daemons,
+    below: &Below,
+    notes: &mut Vec<String>,
+) -> Result<Blocks, MountError> {
+    let volume = volume(options, below);
+    let secret = match &options.secret {
+        Some(path) => secret_of(path)?,
+        None => {
+            notes.push("without --secret no other mount finds these blocks".to_owned());
+            Secret::random().map_err(MountError::NoSecret)?
+        }
+    };
+    let memcached = Memcached::new(daemons.clone(), Options { deadline: options.deadline, ..Options::default() })?;
+    let bank = Bank::Memcached(memcached, options.placement);
+    let blocks = Blocks::new(secret.of_volume(&volume), bank, options.rules);
     // A mount that shares no secret is a volume of its own.
     if options.secret.is_some() {
-        introduce(&blocks, &volume, options.block, notes)?;
+        introduce(&blocks, daemons, &volume, options.block, notes)?;
     }
+    Ok(blocks)
+}
+
+/// A bank in memory of the helper.
+fn in_memory(options: &MountOptions, bytes: u64, below: &Below, notes: &mut Vec<String>) -> Result<Blocks, MountError> {
+    let (secret, volume) = match (&options.secret, options.helpers.first()) {
+        (Some(path), _) => (secret_of(path)?, volume(options, below)),
+        (None, Some(helper)) => {
+            let secret = machine_secret(helper.directory()).or_else(|error| {
+                notes.push(format!("no other mount finds these blocks: {error}"));
+                Secret::random().map_err(MountError::NoSecret)
+            })?;
+            // Another file system can stand at the same path tomorrow, with the same numbers of files.
+            (secret, format!("{}\0{}\0{}", volume(options, below), below.device, below.filesystem))
+        }
+        (None, None) => return Err(MountError::NoHelper),
+    };
+    let memory =
+        MemoryOptions { sockets: options.helpers.clone(), block: options.block, bytes, deadline: options.deadline };
+    let memory = SharedMemory::new(memory)?.ok_or(MountError::Memory { bytes, block: options.block.bytes() })?;
+    let status = memory.status();
+    let at = || if status.homes.is_empty() { String::new() } else { format!(" at {}", status.homes.join(", ")) };
+    notes.push(format!("the bank is {} MiB of the helper's memory{}", status.bytes >> 20, at()));
+    if let Some(problem) = status.problem {
+        notes.push(format!("the bank has no more: {problem} (it is tried again for as long as this is mounted)"));
+    }
+    Ok(Blocks::new(secret.of_volume(&volume), Bank::Memory(memory), options.rules))
+}
+
+fn volume(options: &MountOptions, below: &Below) -> String {
+    options.volume.clone().unwrap_or_else(|| below.root.display().to_string())
+}
+
+fn cache(
+    options: &MountOptions,
+    blocks: Blocks,
+    mut below: Below,
+    notes: &mut Vec<String>,
+) -> Result<Cache, MountError> {
     below.clocks = options.clocks.unwrap_or(below.clocks);
     notes.push(match options.promise {
         Promise::Open => format!(
@@ -251,23 +316,14 @@ fn cache(options: &MountOptions, list: &str, mut below: Below, notes: &mut Vec<S
     Ok(Cache::new(Arc::new(blocks), options.block, below, options.rules)?)
 }
 
-fn secret(options: &MountOptions, notes: &mut Vec<String>) -> Result<Secret, MountError> {
-    let Some(path) = &options.secret else {
-        notes.push("without --secret no other mount finds these blocks".to_owned());
-        return Secret::random().map_err(MountError::NoSecret);
-    };
-    let unreadable = |error| MountError::SecretFile { path: path.clone(), error };
-    let mode = path.metadata().map_err(unreadable)?.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(MountError::SecretMode { path: path.clone(), mode });
-    }
-    let text = std::fs::read_to_string(path).map_err(unreadable)?;
-    Secret::parse(&text).map_err(|error| MountError::Secret { path: path.clone(), error })
-}
-
-fn introduce(blocks: &Blocks, volume: &str, size: BlockSize, notes: &mut Vec<String>) -> Result<(), MountError> {
-    let daemons = blocks.memcached().daemons().list();
-    for (daemon, introduction) in daemons.iter().zip(blocks.introduce(volume, size)) {
+fn introduce(
+    blocks: &Blocks,
+    daemons: &Daemons,
+    volume: &str,
+    size: BlockSize,
+    notes: &mut Vec<String>,
+) -> Result<(), MountError> {
+    for (daemon, introduction) in daemons.list().iter().zip(blocks.introduce(volume, size)) {
         let (daemon, volume) = (daemon.address.to_string(), volume.to_owned());
         match introduction {
             Introduction::Agreed => {}

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
 
-use verbena_bank::Direct;
+use verbena_bank::{Bank, Direct};
 
 use crate::files::Files;
 
@@ -36,9 +36,19 @@ pub(crate) fn status_text(files: &Files) -> String {
     for (name, count) in cache.blocks().counters().read().named() {
         line(&format!("bank_{name}"), count);
     }
-    let memcached = cache.blocks().memcached();
-    let daemons = memcached.daemons().list();
-    line("daemons", daemons.len() as u64);
-    line("daemons_up", (0..daemons.len()).filter(|daemon| memcached.is_up(*daemon)).count() as u64);
+    match cache.blocks().bank() {
+        Bank::Memcached(memcached, _) => {
+            let daemons = memcached.daemons().list();
+            line("daemons", daemons.len() as u64);
+            line("daemons_up", (0..daemons.len()).filter(|daemon| memcached.is_up(*daemon)).count() as u64);
+        }
+        Bank::Memory(memory) => {
+            let status = memory.status();
+            line("segments", status.segments as u64);
+            line("segment_bytes", status.bytes);
+            line("segment_blocks", status.blocks);
+            line("segments_missing", status.problem.is_some().into());
+        }
+    }
     text
 }

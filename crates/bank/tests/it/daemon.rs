@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use verbena_bank::{
-    Answer, BlockKey, BlockSize, Blocks, Daemons, FileKey, Memcached, Options, Placement, Request, Rules, Secret,
+    Answer, Bank, BlockKey, BlockSize, Blocks, Daemons, FileKey, Memcached, Options, Placement, Request, Rules, Secret,
 };
 
 /// Whether memcached is installed. If not, says that the test is skipped.
@@ -85,7 +85,7 @@ pub fn memcached(daemons: &[&Daemon], deadline_ms: u64) -> Memcached {
 
 pub fn blocks(daemons: &[&Daemon], deadline_ms: u64) -> Blocks {
     let memcached = memcached(daemons, deadline_ms);
-    Blocks::new(Secret::new([5; 32]), Placement::Rendezvous, memcached, Rules::default())
+    Blocks::new(Secret::new([5; 32]), Bank::Memcached(memcached, Placement::Rendezvous), Rules::default())
 }
 
 pub fn keys(version: &str, count: u64) -> Vec<BlockKey> {

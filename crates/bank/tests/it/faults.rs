@@ -5,7 +5,7 @@ use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use verbena_bank::{BlockKey, Blocks, Daemons, Memcached, Options, Placement, Rules, Secret};
+use verbena_bank::{Bank, BlockKey, Blocks, Daemons, Memcached, Options, Placement, Rules, Secret};
 
 use crate::daemon::{Daemon, blocks, content, eventually, is_installed, keys};
 
@@ -38,7 +38,8 @@ fn a_killed_daemon_costs_its_own_blocks_and_comes_back_empty() {
     two.kill();
     let left = hits(&bank, &keys, "1");
     assert!((10..50).contains(&left), "{left}");
-    assert!(bank.memcached().is_up(0) && !bank.memcached().is_up(1));
+    let Bank::Memcached(memcached, _) = bank.bank() else { panic!() };
+    assert!(memcached.is_up(0) && !memcached.is_up(1));
     assert_eq!(bank.counters().read().daemon_down, 60 - left as u64);
     two.start_again();
     eventually("the daemon is asked again", || {
@@ -139,8 +140,11 @@ fn a_server_that_is_no_memcached_costs_misses() {
     });
     let options = Options { deadline: Duration::from_millis(500), idle: 4 };
     let list = Daemons::parse(&format!("memcached://{}", place.display())).unwrap();
-    let bank =
-        Blocks::new(Secret::new([5; 32]), Placement::Modulo, Memcached::new(list, options).unwrap(), Rules::default());
+    let bank = Blocks::new(
+        Secret::new([5; 32]),
+        Bank::Memcached(Memcached::new(list, options).unwrap(), Placement::Modulo),
+        Rules::default(),
+    );
     let keys = keys("1", 2);
     for _ in 0..8 {
         std::thread::sleep(Duration::from_millis(60));

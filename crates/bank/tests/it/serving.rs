@@ -1,7 +1,7 @@
 //! What a bank gives back while its daemons are well.
 
 use verbena_bank::{
-    Answer, BlockSize, Blocks, Daemons, Introduction, Memcached, Options, Placement, Request, Rules, Secret,
+    Answer, Bank, BlockSize, Blocks, Daemons, Introduction, Memcached, Options, Placement, Request, Rules, Secret,
     StartOptions, Store, start,
 };
 
@@ -71,8 +71,7 @@ fn items_that_another_program_wrote_are_misses_by_their_fault() {
     // Without the rule, what stands there is believed: the block of another number among it.
     let believes = Blocks::new(
         Secret::new([5; 32]),
-        Placement::Rendezvous,
-        memcached(&[&daemon], 20_000),
+        Bank::Memcached(memcached(&[&daemon], 20_000), Placement::Rendezvous),
         Rules { envelope: false, ..Rules::default() },
     );
     assert_eq!(believes.fetch(&keys)[2], Some(content("1", 3, 1000)));
@@ -86,7 +85,7 @@ fn a_second_client_with_another_secret_list_or_block_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (Daemon::start(folder.path(), "1"), Daemon::start(folder.path(), "2"));
     let client = |secret: u8, daemons: &[&Daemon], placement| {
-        Blocks::new(Secret::new([secret; 32]), placement, memcached(daemons, 20_000), Rules::default())
+        Blocks::new(Secret::new([secret; 32]), Bank::Memcached(memcached(daemons, 20_000), placement), Rules::default())
     };
     let size = BlockSize::default();
     use Introduction::{Agreed, OtherList, OtherSecret, TooSmall};
@@ -115,7 +114,7 @@ fn daemons_that_we_start_take_the_largest_block_by_tcp_and_by_sockets() {
         let options = Options { deadline: std::time::Duration::from_secs(20), idle: 4 };
         let list = Daemons::parse(&running.daemons.to_string()).unwrap();
         let memcached = Memcached::new(list, options).unwrap();
-        let bank = Blocks::new(Secret::new([5; 32]), Placement::Crc32, memcached, Rules::default());
+        let bank = Blocks::new(Secret::new([5; 32]), Bank::Memcached(memcached, Placement::Crc32), Rules::default());
         let large = BlockSize::new(1 << 20).unwrap();
         assert_eq!(bank.introduce("vol", large), [Introduction::Agreed, Introduction::Agreed]);
         let keys = keys("1", 8);

@@ -1,19 +1,20 @@
 //! `verbena fs`: a mount over any mounted file system.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use verbena_bank::BlockSize;
+use verbena_bank::{BlockSize, Kind};
 use verbena_mount::{MountOptions, Promise};
 use verbena_terms::{Lapse, Size};
 
 use super::running::{self, Signals, Told};
+use crate::config::{self, Flags, Whose};
 use crate::error::{Error, Result};
 use crate::output::output;
 
-/// Mount a directory of any file system once more, with what is read kept in the memory of memcached daemons.
+/// Mount a directory of any file system once more, with what is read kept in memory of the helper, or of memcached daemons.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Mount(Box<Mount>),
@@ -24,12 +25,14 @@ pub enum Command {
 
 /// Mount a directory at another place. An open there sees all that was closed before it, as far as the file system below shows it.
 ///
-/// Without --bank every operation goes to the directory below, and nothing is kept. With it blocks of files come from the daemons under the promise. What is written goes through: a write, an
-/// fsync or a close answers what the file system below answered. It serves until it is unmounted, or told to end.
+/// Blocks of files come from the bank under the promise. The bank is memory of the helper of this machine, which all mounts of the user share; while no helper runs every operation goes below. What is written
+/// goes through: a write, an fsync or a close answers what the file system below answered. It serves until it is unmounted, or told to end.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
+  verbena node
   verbena fs mount /slow /fast
+  verbena fs mount --bank memory:1GiB /slow /fast     # with memory.share of the node above that
   verbena bank up --daemons 2 --memory 1GiB
   verbena fs mount --bank memcached://127.0.0.1:11301,127.0.0.1:11302 /slow /fast")]
 pub struct Mount {
@@ -39,9 +42,9 @@ pub struct Mount {
     /// Where it is mounted: an empty directory.
     #[arg(value_name = "FAST")]
     at: PathBuf,
-    /// The daemons, as `verbena bank up` prints them.
-    #[arg(long, value_name = "URL")]
-    bank: Option<String>,
+    /// Where blocks are kept: `memory` or `memory:SIZE` of the local helper, `memcached://HOST:PORT,...` as `verbena bank up` prints them, or `none`.
+    #[arg(long, value_name = "BANK", default_value = "memory")]
+    bank: Kind,
     /// open: an open sees all that was closed before it; sealed: files never change once they are closed; age=TIME: at most so old.
     #[arg(long, value_name = "PROMISE", default_value = "open")]
     promise: Promise,
@@ -49,10 +52,10 @@ pub struct Mount {
     #[arg(long, value_name = "SIZE", default_value_t = Size(64 << 10))]
     block: Size,
     /// The name of the volume: clients with the same name and secret share blocks.
-    #[arg(long, value_name = "NAME", requires = "bank")]
+    #[arg(long, value_name = "NAME")]
     volume: Option<String>,
-    /// A file with the volume's secret. Without it no other client finds a block.
-    #[arg(long, value_name = "FILE", requires = "bank")]
+    /// A file with the volume's secret. Without it no client of another machine or user finds a block.
+    #[arg(long, value_name = "FILE")]
     secret: Option<PathBuf>,
     /// Let all users use it, each with the own identity below. For root.
     #[arg(long)]
@@ -63,6 +66,8 @@ pub struct Mount {
     /// Threads that serve the kernel.
     #[arg(long, value_name = "NUMBER", default_value_t = 8)]
     threads: usize,
+    #[command(flatten)]
+    flags: Flags,
 }
 
 /// Show what a file system can carry: what names a file there, and how far its times can be trusted. Measured on a scratch file where the directory can be written.
@@ -97,9 +102,9 @@ pub struct Umount {
 
 impl Command {
     /// Runs it.
-    pub fn run(self) -> Result<()> {
+    pub fn run(self, file: Option<&Path>) -> Result<()> {
         match self {
-            Command::Mount(mount) => mount.run(),
+            Command::Mount(mount) => mount.run(file),
             Command::Check(check) => check.run(),
             Command::Status(At { at }) => Ok(write!(output(), "{}", verbena_mount::status(&at)?)?),
             Command::Umount(Umount { at, lazy }) => Ok(verbena_mount::umount(&at, lazy)?),
@@ -108,14 +113,19 @@ impl Command {
 }
 
 impl Mount {
-    fn run(self) -> Result<()> {
+    fn run(self, file: Option<&Path>) -> Result<()> {
         let refused = |problem: String| Error::Refused { problem, exit_code: 2 };
         let block = u32::try_from(self.block.0)
             .map_err(|_| refused(format!("--block {}: a power of two from 256 to 1MiB", self.block)))?;
         let block = BlockSize::new(block).map_err(|error| refused(format!("--block: {error}")))?;
         let defaults = MountOptions::new(&self.below, &self.at);
+        let helpers = match self.bank {
+            Kind::Memory(_) => config::load(file, &self.flags.0, Whose::Running)?.config.settings().sockets()?,
+            Kind::None | Kind::Memcached(_) => vec![],
+        };
         let options = MountOptions {
             bank: self.bank,
+            helpers,
             promise: self.promise,
             block,
             volume: self.volume,

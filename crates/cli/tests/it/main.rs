@@ -15,6 +15,7 @@
 //! | `etcd` | nodes that etcd keeps |
 //! | `failures` | readers and writers while nodes fail |
 //! | `fs` | `verbena fs` and `verbena bank` |
+//! | `fs_memory` | a bank in memory of the helper |
 //! | `ftp` | `verbena ftp` and `verbena cp` |
 //! | `ftp_files` | `verbena ftp get` and its siblings, with foreign servers and TLS; clients that stop |
 //! | `fuzz_corpus` | whatever bytes a configuration has |
@@ -57,6 +58,7 @@ mod doctor;
 mod etcd;
 mod failures;
 mod fs;
+mod fs_memory;
 mod ftp;
 mod ftp_files;
 mod ftp_servers;

@@ -44,7 +44,7 @@ impl Drop for Bank {
 
 fn pair(bank: &Bank, rules: Rules, clocks: Option<Clocks>) -> Option<Pair> {
     Pair::new(|options: &mut MountOptions| {
-        options.bank = Some(bank.list.clone());
+        options.bank = bank.list.parse().unwrap();
         options.rules = rules;
         options.clocks = clocks;
         options.deadline = std::time::Duration::from_secs(10);
@@ -87,7 +87,7 @@ fn a_second_mount_reads_from_the_bank_and_a_partial_hit_brings_only_what_is_miss
     let secret = tempfile::NamedTempFile::new().unwrap();
     fs::write(secret.path(), "5".repeat(64)).unwrap();
     let set = |options: &mut MountOptions| {
-        options.bank = Some(bank.list.clone());
+        options.bank = bank.list.parse().unwrap();
         options.volume = Some("v".to_owned());
         options.secret = Some(secret.path().to_owned());
         options.deadline = std::time::Duration::from_secs(10);

@@ -53,7 +53,7 @@ fn check(rules: Rules, opens: u64) -> Option<(u64, u64)> {
     let secret = tempfile::NamedTempFile::new().unwrap();
     fs::write(secret.path(), "5".repeat(64)).unwrap();
     let set = |options: &mut MountOptions| {
-        options.bank = Some(bank.list.clone());
+        options.bank = bank.list.parse().unwrap();
         options.volume = Some("v".to_owned());
         options.secret = Some(secret.path().to_owned());
         options.rules = rules;

@@ -59,7 +59,7 @@ fn a_file_of_sshfs_is_its_path_and_is_cached_when_its_second_is_long_over() {
     assert!(below.clocks.grain == 1_000_000_000 && below.weaknesses().len() >= 3, "{below:?}");
     if let Some(pair) = Pair::new(|options| {
         options.below = client.clone();
-        options.bank = Some(bank.list.clone());
+        options.bank = bank.list.parse().unwrap();
         options.deadline = std::time::Duration::from_secs(10);
     }) {
         for content in [b"first", b"later"] {
@@ -78,7 +78,7 @@ fn a_file_of_sshfs_is_its_path_and_is_cached_when_its_second_is_long_over() {
 fn the_promise_age_shows_a_change_after_its_time() {
     let Some(bank) = Bank::new(1) else { return };
     let Some(pair) = Pair::new(|options| {
-        options.bank = Some(bank.list.clone());
+        options.bank = bank.list.parse().unwrap();
         options.promise = "age=300ms".parse::<Promise>().unwrap();
     }) else {
         return;

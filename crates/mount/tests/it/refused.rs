@@ -3,6 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use verbena_bank::Kind;
+use verbena_client::Socket;
 use verbena_mount::{Identity, MountOptions, check, mount, status, umount};
 
 use crate::setup::Pair;
@@ -34,13 +36,15 @@ fn bad_input_is_refused_by_name_and_with_a_remedy() {
     assert!(with(&|o| o.below = folder.path().join("none")).contains("the directory below must be a directory"));
     assert!(with(&|o| o.at = folder.path().join("file")).contains("is no directory"));
     assert!(with(&|o| o.at = "/proc".into()).contains("mount of kind proc already"));
-    let bank = |list: &str| with(&|o| o.bank = Some(list.to_owned()));
-    assert!(bank("memcached://a:1,b:1,a:1").contains("twice"));
-    assert!(bank("redis://a:1").contains("no known kind"));
+    let memory = |bytes| with(&|o| o.bank = Kind::Memory(bytes));
+    assert!(memory(64 << 20).contains("needs the socket of a helper"));
+    let helper = Socket::new(Some(folder.path()), None).unwrap();
+    let small = |o: &mut MountOptions| (o.bank, o.helpers) = (Kind::Memory(1000), vec![helper.clone()]);
+    assert!(with(&small).contains("no room for a block"));
     let secret = folder.path().join("secret");
     fs::write(&secret, "zz").unwrap();
     let secretly = |o: &mut MountOptions| {
-        o.bank = Some("memcached:///no/such.sock".to_owned());
+        o.bank = "memcached:///no/such.sock".parse().unwrap();
         o.secret = Some(secret.clone());
     };
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
