@@ -12,6 +12,7 @@ use tokio::time::Sleep;
 
 use crate::fill::Filled;
 use crate::joining::Joined;
+use crate::queries::Charging;
 
 /// Why a body ends before its end: the connection is cut, so that nobody takes a part for the whole.
 #[derive(Debug, Error)]
@@ -114,11 +115,18 @@ pub(crate) struct Passing {
     pub incoming: Incoming,
     pub patience: Duration,
     silence: Option<Pin<Box<Sleep>>>,
+    /// Until it is read, statements of its request are told from others'.
+    _charging: Option<Box<Charging>>,
 }
 
 impl Passing {
     pub fn new(incoming: Incoming, patience: Duration) -> Self {
-        Passing { incoming, patience, silence: None }
+        Passing { incoming, patience, silence: None, _charging: None }
+    }
+
+    /// Of a request whose statements have a tag.
+    pub fn charging(self, charging: Option<Charging>) -> Self {
+        Passing { _charging: charging.map(Box::new).or(self._charging), ..self }
     }
 
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {

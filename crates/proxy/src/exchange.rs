@@ -31,7 +31,7 @@ use crate::origin::{Connections, Failure, Place};
 use crate::page::{Aged, Page};
 use crate::parts::part;
 use crate::purging::Purgers;
-use crate::queries::{FILL, Queries, beside_database};
+use crate::queries::{COMPLETE, Charging, FILL, Queries, beside_database};
 use crate::responding::Responding;
 use crate::standard::is_failure;
 use crate::update;
@@ -215,12 +215,17 @@ impl Exchange {
             }
             Intent::Update(bracket) => {
                 let Wants { head, body, wanted, route, client, .. } = wants;
-                let (head, _) = self.outgoing(head, wanted.intent, Conditions::All, &route, client);
+                let (mut head, _) = self.outgoing(head, wanted.intent, Conditions::All, &route, client);
+                let charging = self.tagged(&mut head.headers);
                 let scope = match bracket {
                     Bracket::BesideDatabase => beside_database(self.cache.content.names()),
                     Bracket::Everything | Bracket::Announced | Bracket::After => Scope::Everything,
                 };
-                (Done::Update, &observed.update_latency, update::respond(self.clone(), scope, head, body).await)
+                (
+                    Done::Update,
+                    &observed.update_latency,
+                    update::respond(self.clone(), (scope, charging), head, body).await,
+                )
             }
         };
         self.answered(done, latency, began, &answer);
@@ -423,33 +428,43 @@ impl Exchange {
     ) -> Response<Body> {
         let Wants { head, body, wanted: Wanted { intent, .. }, route, client, .. } = wants;
         let body = body.filter(|body| !head.method.is_safe() || !hyper::body::Body::is_end_stream(body));
-        let (head, hidden) = self.outgoing(head, intent, conditions, &route, client);
+        let (mut head, hidden) = self.outgoing(head, intent, conditions, &route, client);
+        let charging = self.tagged(&mut head.headers);
         let sent = match body {
             None => self.connections.read(&head, place.as_mut()).await,
             Some(body) => self.connections.write(&head, Upload::new(body, self.client_patience)).await,
         };
         match sent.and_then(|answered| asked_for(&head, intent, answered)) {
-            Ok(answered) => self.passed(answered, &hidden, route.mode, noted),
+            Ok(answered) => self.passed(answered, (&hidden, route.mode), noted, charging),
             Err(failure) => self.failed(failure, "bypass"),
         }
+    }
+
+    /// Gives a request a tag whose answer is not stored, where a relay sees its statements.
+    pub fn tagged(&self, headers: &mut HeaderMap) -> Option<Charging> {
+        self.queries.as_ref().map(|queries| queries.pass(headers))
     }
 
     /// The origin's answer, for the client.
     pub fn passed(
         &self,
         answered: Response<Incoming>,
-        hidden: &Hidden,
-        mode: Mode,
+        for_client: (&Hidden, Mode),
         noted: CacheStatus,
+        charging: Option<Charging>,
     ) -> Response<Body> {
-        let (answered, incoming) = answered.into_parts();
+        let (mut answered, incoming) = answered.into_parts();
+        if charging.is_some() {
+            // It is for the cache.
+            answered.headers.remove(COMPLETE);
+        }
         let CacheStatus::Forwarded { why, detail, .. } = noted else {
             unreachable!("invariant: what came from the origin was forwarded")
         };
         let origin_status = Some(answered.status.as_u16());
         let noted = CacheStatus::Forwarded { why, origin_status, stored: false, collapsed: false, detail };
-        let body = Body::Origin(Passing::new(incoming, self.patience));
-        self.forwarded_answer(answered, (hidden, mode), body, noted)
+        let body = Body::Origin(Passing::new(incoming, self.patience).charging(charging));
+        self.forwarded_answer(answered, for_client, body, noted)
     }
 
     pub fn forwarded_answer(

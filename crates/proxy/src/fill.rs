@@ -25,7 +25,7 @@ use crate::cache::{Cache, Fetched};
 use crate::joining::Joined;
 use crate::origin::Place;
 use crate::page::Page;
-use crate::queries::Depends;
+use crate::queries::{Depends, Unstored};
 use crate::registering::pump_joined;
 
 /// The longest that a body may take from its head to its end to be stored.
@@ -271,9 +271,12 @@ impl Kept {
                 }
                 scope
             }
-            Err(why) => {
+            Err(Unstored { why, is_of_this_time }) => {
                 cache.observed.not_stored.with([why.name()]).increment();
-                leader.unstorable(Unstorable::Answer);
+                // Remembered where it was another's doing, it would keep the page out of the cache for as long as others write (rule Q6).
+                if !is_of_this_time {
+                    leader.unstorable(Unstorable::Answer);
+                }
                 return None;
             }
         };

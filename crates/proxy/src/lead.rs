@@ -41,7 +41,11 @@ impl Exchange {
         let asked = self.cache.content.now();
         let (mut outgoing, hidden) = self.outgoing(head.clone(), wanted.intent, Conditions::Withheld, &route, client);
         let kind = kind_of(wanted.mode);
-        let mut charging = self.queries.as_ref().filter(|_| kind == Kind::Coherent).map(Queries::begin);
+        let (mut charging, beside) = match kind {
+            Kind::Coherent => (self.queries.as_ref().map(Queries::begin), None),
+            // It is stored for a time, whatever it read.
+            Kind::Standard => (None, self.tagged(&mut outgoing.headers)),
+        };
         if let Some(charging) = &charging {
             charging.mark(&mut outgoing.headers);
         }
@@ -97,7 +101,7 @@ impl Exchange {
         let is_for_one = || carried.is_in_fields(&answered.headers);
         let keep = keep.and_then(|stored| if is_for_one() { Err(Reason::CookieValue) } else { Ok(stored) });
         let keep = keep.and_then(|stored| Ok((stored, self.declared(&answered.headers, kind)?)));
-        let passing = Passing::new(incoming, self.patience);
+        let mut passing = Passing::new(incoming, self.patience).charging(beside);
         let (stored, detail, body) = match keep {
             Ok((mut stored, declared)) => {
                 let undeclared = declared.because.err().map(Undeclared::name);
@@ -117,6 +121,8 @@ impl Exchange {
             }
             Err(reason) => {
                 self.cache.observed.not_stored.with([reason.name()]).increment();
+                // Nothing is stored, and the statements are its own until its body is here.
+                passing = passing.charging(charging);
                 if reason == Reason::CookieValue {
                     // Nothing follows of others' answers, and any client can bring it about: the next one leads.
                     drop(leader);

@@ -12,7 +12,7 @@ use verbena_statements::{Charged, Fill, Fills, Tag, Why, spelled};
 pub(crate) const FILL: HeaderName = HeaderName::from_static("verbena-fill");
 
 /// In which the application says, with the tag of the fill, that its answer is made of the database alone; or that it is not.
-const COMPLETE: HeaderName = HeaderName::from_static("verbena-complete");
+pub(crate) const COMPLETE: HeaderName = HeaderName::from_static("verbena-complete");
 
 /// What a proxy and the relay of its process share.
 #[derive(Clone)]
@@ -27,7 +27,7 @@ pub struct Queries {
     pub is_only: Arc<dyn Fn() -> bool + Send + Sync>,
 }
 
-/// A fill, from before it is forwarded until its last byte is here.
+/// A request, from before it is forwarded until its last byte is here.
 pub(crate) struct Charging {
     queries: Queries,
     /// No other relay saw queries when it began.
@@ -36,6 +36,13 @@ pub(crate) struct Charging {
     tag: Tag,
     /// The answer says that it is made of the database alone.
     is_proved: bool,
+}
+
+/// Why an answer must not be stored.
+pub(crate) struct Unstored {
+    pub why: Why,
+    /// The next answer may be another: what was seen may be of another request.
+    pub is_of_this_time: bool,
 }
 
 /// What a page depends on, as far as it is known when its head is here.
@@ -63,6 +70,15 @@ impl Queries {
         let (tag, was_only) = (tag(), (self.is_only)());
         let fill = Some(self.fills.lock().begin(Some(tag)));
         Charging { queries: self.clone(), was_only, fill, tag, is_proved: false }
+    }
+
+    /// A request is forwarded whose answer is not stored: what it reads and writes is no fill's, if its statements say that they are its own.
+    pub(crate) fn pass(&self, headers: &mut HeaderMap) -> Charging {
+        let tag = tag();
+        let fill = Some(self.fills.lock().pass(tag));
+        let charging = Charging { queries: self.clone(), was_only: false, fill, tag, is_proved: false };
+        charging.mark(headers);
+        charging
     }
 }
 
@@ -121,13 +137,14 @@ impl Depends {
     ///
     /// # Errors
     /// Why it must not be stored.
-    pub fn on(self, names: &Names, page: Dependency) -> Result<(Scope, Option<Why>), Why> {
+    pub fn on(self, names: &Names, page: Dependency) -> Result<(Scope, Option<Why>), Unstored> {
         let Depends { declared, addresses, charging } = self;
         let mut why = None;
         let list = match charging {
             None => None,
             Some(mut charging) => match charging.finish() {
-                Charged::NotStored(why) => return Err(why),
+                Charged::NotStored(why) => return Err(Unstored { why, is_of_this_time: false }),
+                Charged::NotThisTime(why) => return Err(Unstored { why, is_of_this_time: true }),
                 Charged::Everything(reason) => {
                     why = Some(reason);
                     None

@@ -227,7 +227,8 @@ impl Exchange {
 
     async fn written(self: Arc<Self>, wants: Wants) -> Response<Body> {
         let Wants { head, body, wanted, route, client, .. } = wants;
-        let (outgoing, _) = self.outgoing(head.clone(), wanted.intent, Conditions::All, &route, client);
+        let (mut outgoing, _) = self.outgoing(head.clone(), wanted.intent, Conditions::All, &route, client);
+        let charging = self.tagged(&mut outgoing.headers);
         let sent = match body {
             Some(body) => self.connections.write(&outgoing, Upload::new(body, self.client_patience)).await,
             None => self.connections.read(&outgoing, None).await,
@@ -246,7 +247,7 @@ impl Exchange {
         if status.is_success() || status.is_redirection() {
             self.purge(self.touched(&head, &route, wanted.key, answered.headers())).await;
         }
-        self.passed(answered, &Hidden::default(), route.mode, forwarded("method", None))
+        self.passed(answered, (&Hidden::default(), route.mode), forwarded("method", None), charging)
     }
 
     /// What a write touches: its target, what the answer says is about the same, and the groups that the answer names.

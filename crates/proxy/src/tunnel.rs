@@ -109,10 +109,10 @@ impl Tunnels {
         };
         let noted = forwarded("bypass", Some(Reason::Upgrade.name()));
         if answered.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return closing(exchange.passed(answered, &hidden, route.mode, noted));
+            return closing(exchange.passed(answered, (&hidden, route.mode), noted, None));
         }
         let other_end = hyper::upgrade::on(&mut answered);
-        let mut response = exchange.passed(answered, &hidden, route.mode, noted);
+        let mut response = exchange.passed(answered, (&hidden, route.mode), noted, None);
         *response.body_mut() = Body::empty();
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
         response.headers_mut().insert(UPGRADE, WEBSOCKET);

@@ -15,6 +15,7 @@ use crate::answer::{self, forwarded};
 use crate::body::{Body, Cut, Passing};
 use crate::exchange::{Exchange, Unanswered};
 use crate::origin::Failure;
+use crate::queries::Charging;
 use crate::upload::Upload;
 
 /// Bytes of a request's body that must be here before the update begins: a client that sends slowly must not keep everybody's pages
@@ -28,7 +29,7 @@ const READ_FIRST: usize = 64 << 10;
 /// nothing of this: it goes on in a task of its own.
 pub(crate) async fn respond(
     exchange: Arc<Exchange>,
-    scope: Scope,
+    (scope, charging): (Scope, Option<Charging>),
     head: request::Parts,
     body: Option<Incoming>,
 ) -> Result<Response<Body>, Unanswered> {
@@ -38,7 +39,7 @@ pub(crate) async fn respond(
     }
     let unfinished = exchange.unfinished.subscribe();
     let update = async move {
-        let answered = update(exchange, scope, head, body).await;
+        let answered = update(exchange, (scope, charging), head, body).await;
         (answered, unfinished)
     };
     tokio::spawn(update).await.map_or(Err(Unanswered), |(answered, _)| answered)
@@ -46,7 +47,7 @@ pub(crate) async fn respond(
 
 async fn update(
     exchange: Arc<Exchange>,
-    scope: Scope,
+    (scope, charging): (Scope, Option<Charging>),
     head: request::Parts,
     body: Upload,
 ) -> Result<Response<Body>, Unanswered> {
@@ -68,7 +69,8 @@ async fn update(
     };
     // Where nothing but the end of the connection ends an answer, half of it looks like the whole, and the write may be under way still.
     let is_framed = is_framed(answered.headers()) || answered.body().is_end_stream();
-    let mut response = exchange.passed(answered, &Hidden::default(), Mode::Coherent, forwarded("method", None));
+    let mut response =
+        exchange.passed(answered, (&Hidden::default(), Mode::Coherent), forwarded("method", None), charging);
     let Body::Origin(mut passing) = std::mem::replace(response.body_mut(), Body::empty()) else {
         return Err(Unanswered);
     };

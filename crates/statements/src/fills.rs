@@ -2,7 +2,8 @@
 //!
 //! A fill is a request that a proxy has forwarded and may store. The relay says what each statement read before it passes
 //! on the answer; a fill that ends is given all that can be its own. A read without a tag, or with a tag that no fill
-//! has, counts for every fill that is open: attribution narrows, never widens.
+//! has, counts for every fill that is open: attribution narrows, never widens. Requests that are forwarded and not stored have
+//! tags too, so that their statements count for no fill.
 //!
 //! ```text
 //!  proxy   begin ----------------------------------- finish     names, everything, or not stored
@@ -64,6 +65,8 @@ pub enum Charged {
     Everything(Why),
     /// What must not be stored.
     NotStored(Why),
+    /// What must not be stored this time, for a statement that may be another request's. It says nothing of the next answer.
+    NotThisTime(Why),
 }
 
 /// Whose a statement is.
@@ -92,6 +95,8 @@ impl From<Option<Tag>> for Whose {
 struct Open {
     tag: Option<Tag>,
     began: Moment,
+    /// False of a request whose answer is not stored.
+    is_stored: bool,
     charged: Charged,
 }
 
@@ -129,9 +134,19 @@ impl Fills {
 
     /// A fill begins: before it is forwarded, and before the words of its page are read.
     pub fn begin(&mut self, tag: Option<Tag>) -> Fill {
+        self.open(tag, true)
+    }
+
+    /// A request is forwarded whose answer is not stored. Until it is [finished](Self::finish), statements with its tag count
+    /// for no fill.
+    pub fn pass(&mut self, tag: Tag) -> Fill {
+        self.open(Some(tag), false)
+    }
+
+    fn open(&mut self, tag: Option<Tag>, is_stored: bool) -> Fill {
         let fill = Fill(self.tick().0);
         let charged = Charged::Names(Names::Of(BTreeMap::new()));
-        self.open.insert(fill, Open { tag, began: Moment(fill.0), charged });
+        self.open.insert(fill, Open { tag, began: Moment(fill.0), is_stored, charged });
         if let Some(tag) = tag {
             self.tags.insert(tag, fill);
         }
@@ -147,26 +162,26 @@ impl Fills {
     /// A statement read what these names stand for, in a transaction that began at `since`, if it is in one.
     pub fn read(&mut self, whose: Whose, names: &Names, since: Option<Moment>) {
         let rules = self.rules;
-        self.each(whose, |open| match since {
-            Some(since) if since < open.began && rules.snapshots => open.not_stored(Why::OldSnapshot),
+        self.each(whose, |open, is_own| match since {
+            Some(since) if since < open.began && rules.snapshots => open.not_stored(Why::OldSnapshot, is_own),
             _ => open.add(names),
         });
     }
 
     /// A statement read more than can be named.
     pub fn read_everything(&mut self, whose: Whose, why: Why) {
-        self.each(whose, |open| open.everything(why));
+        self.each(whose, |open, _| open.everything(why));
     }
 
     /// A statement answered what must not be stored.
     pub fn read_unstorable(&mut self, whose: Whose, why: Why) {
-        self.each(whose, |open| open.not_stored(why));
+        self.each(whose, |open, is_own| open.not_stored(why, is_own));
     }
 
     /// A statement wrote.
     pub fn wrote(&mut self, whose: Whose) {
         if self.rules.own_writes {
-            self.each(whose, |open| open.not_stored(Why::Wrote));
+            self.each(whose, |open, is_own| open.not_stored(Why::Wrote, is_own));
         }
     }
 
@@ -181,24 +196,28 @@ impl Fills {
 
     /// Fills that are open.
     pub fn len(&self) -> usize {
-        self.open.len()
+        self.open.values().filter(|open| open.is_stored).count()
     }
 
     /// Whether none is.
     pub fn is_empty(&self) -> bool {
-        self.open.is_empty()
+        self.len() == 0
     }
 
-    /// Does it to the fills whose the statement may be.
-    fn each(&mut self, whose: Whose, mut what: impl FnMut(&mut Open)) {
+    /// Does it to the fills whose the statement may be, and says whether it is surely theirs: by its tag, or because no other
+    /// request is under way.
+    fn each(&mut self, whose: Whose, mut what: impl FnMut(&mut Open, bool)) {
         let of_one = match whose {
             Whose::Tagged(tag) => self.tags.get(&tag).and_then(|fill| self.open.get_mut(fill)),
             Whose::Anybody => None,
         };
         match of_one {
-            Some(open) => what(open),
+            Some(open) => what(open, true),
             None if !self.rules.untagged => {}
-            None => self.open.values_mut().for_each(what),
+            None => {
+                let is_alone = self.open.len() == 1;
+                self.open.values_mut().filter(|open| open.is_stored).for_each(|open| what(open, is_alone));
+            }
         }
     }
 }
@@ -224,9 +243,12 @@ impl Open {
         }
     }
 
-    fn not_stored(&mut self, why: Why) {
-        if !matches!(self.charged, Charged::NotStored(_)) {
-            self.charged = Charged::NotStored(why);
+    fn not_stored(&mut self, why: Why, is_own: bool) {
+        match self.charged {
+            Charged::NotStored(_) => {}
+            Charged::NotThisTime(_) if !is_own => {}
+            _ if is_own => self.charged = Charged::NotStored(why),
+            _ => self.charged = Charged::NotThisTime(why),
         }
     }
 }

@@ -48,6 +48,37 @@ fn a_tag_of_an_open_fill_narrows() {
 }
 
 #[test]
+fn a_request_that_is_not_stored_has_statements_of_its_own() {
+    let mut fills = fills();
+    let (fill, other) = (fills.begin(Some(1)), fills.pass(2));
+    assert_eq!(fills.len(), 1);
+    fills.wrote(Whose::Tagged(2));
+    fills.read(Whose::Tagged(2), &row("b"), None);
+    assert_eq!(fills.finish(fill), rows(&[]));
+    fills.finish(other);
+    let fill = fills.begin(Some(3));
+    fills.read(Whose::Tagged(2), &row("b"), None);
+    assert_eq!(fills.finish(fill), rows(&["b"]), "its tag is nobody's when it is answered");
+}
+
+#[test]
+fn what_may_be_anothers_doing_says_nothing_of_the_next_answer() {
+    let mut fills = fills();
+    let alone = fills.begin(Some(1));
+    fills.wrote(Whose::Anybody);
+    assert_eq!(fills.finish(alone), Charged::NotStored(Why::Wrote), "no other request is under way");
+    let (fill, other) = (fills.begin(Some(1)), fills.pass(2));
+    fills.wrote(Whose::Anybody);
+    assert_eq!(fills.finish(fill), Charged::NotThisTime(Why::Wrote));
+    let own = fills.begin(Some(3));
+    fills.wrote(Whose::Anybody);
+    fills.wrote(Whose::Tagged(3));
+    fills.read_unstorable(Whose::Anybody, Why::Volatile);
+    assert_eq!(fills.finish(own), Charged::NotStored(Why::Wrote));
+    fills.finish(other);
+}
+
+#[test]
 fn an_old_transaction_shows_the_past_and_is_not_stored() {
     let mut fills = fills();
     let old = fills.tick();

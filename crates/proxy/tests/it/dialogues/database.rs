@@ -89,6 +89,52 @@ fn a_request_that_wrote_is_not_stored() {
 }
 
 #[test]
+fn a_write_that_may_be_anothers_keeps_a_page_out_once_and_no_longer() {
+    let queries = queries(true);
+    let scene = Scene::before_a_database(Some(queries.clone()), |_| ());
+    let (mut client, mut writer) = (scene.client(), scene.client());
+    client.get("/7");
+    let asked = scene.origin.asked("/7");
+    writer.post("/8", "a price");
+    let written = scene.origin.asked("/8");
+    queries.fills.lock().wrote(Whose::Anybody);
+    asked.page("seven");
+    written.page("done");
+    client.answer().is(200, "seven");
+    writer.answer().is(200, "done");
+    // The next request for the page is stored (Q6).
+    client.get("/7");
+    scene.origin.asked("/7").page("seven");
+    client.answer().is(200, "seven").said("stored");
+    scene.hits("/7", "seven");
+}
+
+#[test]
+fn the_tag_of_a_request_that_writes_has_its_statements_count_for_no_page() {
+    let queries = queries(true);
+    let scene = Scene::before_a_database(Some(queries.clone()), |_| ());
+    let (mut client, mut writer) = (scene.client(), scene.client());
+    client.get("/7");
+    let asked = scene.origin.asked("/7");
+    writer.post("/8", "a price");
+    let written = scene.origin.asked("/8");
+    let tag = Tag::from_str_radix(&written.field("verbena-fill").unwrap(), 16).unwrap();
+    queries.fills.lock().wrote(Whose::Tagged(tag));
+    written.page("done");
+    writer.answer().is(200, "done");
+    asked.page("seven");
+    client.answer().is(200, "seven").said("stored");
+    scene.hits("/7", "seven");
+    // When that request is answered its tag is nobody's, and a statement with it counts for all.
+    client.get("/9");
+    let asked = scene.origin.asked("/9");
+    queries.fills.lock().wrote(Whose::Tagged(tag));
+    asked.page("nine");
+    client.answer().is(200, "nine");
+    scene.misses("/9");
+}
+
+#[test]
 fn a_post_reaches_the_pages_without_a_list_alone() {
     let queries = queries(true);
     let scene = Scene::before_a_database(Some(queries.clone()), |_| ());
