@@ -41,6 +41,8 @@ memory() {
 statements() { run_alone -p verbena-statements -p verbena-relay -p verbena-memcache; }
 # Ten thousand seeds of the cooperative cache and of transfers, its longest traces, and a million operations on a mount.
 systems() { run_tests -p verbena-coop -p verbena-transfer -p verbena-ftp -p verbena-bank -p verbena-mount -p verbena-gluster; }
+# A bank in volumes of a real glusterd, enabled, killed and disabled.
+mounts() { run_tests -p verbena-cli -E 'test(/^gluster::/)'; }
 # MediaWiki and WordPress, as Debian packages them, behind three Apaches, two application servers and the relay, two minutes each.
 sites() {
     local profile=${VERBENA_PROFILE:-release} site flag=()
@@ -152,7 +154,7 @@ cluster-faults() {
     return "$failed"
 }
 
-parts=(fabric cluster content model lock-models locks lock-crashes memory statements systems ftp-peers sites guestbooks etcd rows debian package rdma never-stale cluster-faults)
+parts=(fabric cluster content model lock-models locks lock-crashes memory statements systems mounts ftp-peers sites guestbooks etcd rows debian package rdma never-stale cluster-faults)
 if [ "$#" = 0 ]; then
     set -- "${parts[@]}"
 fi

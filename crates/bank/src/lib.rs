@@ -8,7 +8,7 @@
 //!
 //! What decides has no input or output: [`Daemons`] places blocks, [`Stamp`] says whether a version can be trusted,
 //! [`decide`] whether an open file may use the bank, and [`Read`] takes one read from its blocks to its bytes.
-//! `memcached::Link` turns requests into bytes and bytes into answers. [`Memcached`] holds the sockets, and [`start`] starts daemons. [`SharedMemory`] is the other kind of bank: segments of the local helper.
+//! `memcached::Link` turns requests into bytes and bytes into answers. [`Memcached`] holds the sockets, and [`start`] starts daemons. [`SharedMemory`] is the other kind of bank: segments of the local helper. [`gluster`] loads a bank's translators into volumes.
 //! [`Blocks`] joins them: blocks in, blocks out, misses counted by cause.
 
 mod blocks;
@@ -16,6 +16,7 @@ mod counters;
 mod daemons;
 mod decide;
 mod envelope;
+pub mod gluster;
 mod key;
 mod kind;
 mod memcached;

@@ -1,4 +1,7 @@
 //! Real memcached daemons, started with the options that a bank needs.
+//!
+//! A daemon ends with the process that started it, however that ends. A death signal of the kernel's does not do that: it is dropped when the
+//! daemon gives up root. So each daemon has a shell beside it that reads from a pipe, whose other end this process has: at its end the shell kills the daemon.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -15,7 +18,7 @@ use crate::{Answer, Daemons, ListError, Memcached, Options, Request};
 pub struct StartOptions {
     /// How many.
     pub daemons: usize,
-    /// Memory for items of all together, in bytes; each gets its share, at least 1 MiB.
+    /// Memory for items of all together, in bytes; each gets its share, at least 4 MiB.
     pub memory: u64,
     /// A folder for Unix sockets; without one they listen on TCP ports of 127.0.0.1 that the system chooses.
     pub sockets: Option<PathBuf>,
@@ -29,7 +32,7 @@ impl Default for StartOptions {
     }
 }
 
-/// Daemons that answer. They live on when this is dropped.
+/// Daemons that answer. They end when this is dropped, and when this process ends.
 #[derive(Debug)]
 pub struct Running {
     /// Their list.
@@ -74,6 +77,7 @@ pub fn start(options: &StartOptions) -> Result<Running, StartError> {
     if !(1..=64).contains(&options.daemons) {
         return Err(StartError::Count { count: options.daemons });
     }
+    find(&options.program).map_err(|error| program(options, error))?;
     let mut places = vec![];
     let mut children = vec![];
     for at in 0..options.daemons {
@@ -98,7 +102,13 @@ impl Running {
     }
 
     /// Ends them all and waits until they are gone.
-    pub fn end(mut self) {
+    pub fn end(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
         end(&mut self.children);
     }
 }
@@ -110,6 +120,19 @@ fn end(children: &mut [Child]) {
         _ = child.wait();
     }
 }
+
+/// Becomes the daemon, with a shell beside it that kills it at the end of the pipe. The daemon's number may be another process's by then, so
+/// the time of its start is looked at (field 22, proc_pid_stat(5); neither name has a blank).
+const BESIDE: &str = r#"
+exec 3<&0 </dev/null
+daemon=$$
+started=$(cut -d' ' -f22 "/proc/$daemon/stat")
+{
+    read -r end <&3
+    [ "$(cut -d' ' -f22 "/proc/$daemon/stat")" = "$started" ] && kill -9 "$daemon"
+} >/dev/null 2>&1 &
+exec "$@" 3<&-
+"#;
 
 /// A port that was just free can be taken before the daemon has it: then another is tried.
 fn start_one(options: &StartOptions, at: usize) -> Result<(String, Child), StartError> {
@@ -132,14 +155,26 @@ fn program(options: &StartOptions, error: std::io::Error) -> StartError {
     StartError::Program { program: options.program.clone(), error }
 }
 
+/// The shell that starts it would say less of a program that is not there.
+fn find(program: &Path) -> std::io::Result<()> {
+    let is_there = if program.components().count() > 1 {
+        program.is_file()
+    } else {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    };
+    if is_there { Ok(()) } else { Err(std::io::ErrorKind::NotFound.into()) }
+}
+
 fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// `-U 0`: no UDP. `-I 2m`: a block of 1 MiB fits in its envelope. `-t 2`: a daemon shares the machine.
+/// `-U 0`: no UDP. `-I 2m`: a block of 1 MiB fits in its envelope; memcached refuses it with less than 4 MiB. `-t 2`: a daemon shares the machine.
 fn start_at(options: &StartOptions, place: &str) -> Result<Child, StartError> {
-    let megabytes = ((options.memory / options.daemons as u64) >> 20).max(1).to_string();
-    let mut command = Command::new(&options.program);
+    let megabytes = ((options.memory / options.daemons as u64) >> 20).max(4).to_string();
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", BESIDE, "sh"]).arg(&options.program);
     command.args(["-m", &megabytes, "-U", "0", "-I", "2m", "-t", "2", "-c", "4096"]);
     let is_root = rustix::process::geteuid().is_root();
     match place.strip_prefix("127.0.0.1:") {
@@ -157,7 +192,7 @@ fn start_at(options: &StartOptions, place: &str) -> Result<Child, StartError> {
             }
         }
     }
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| program(options, error))?;
     if answers(&mut child, place)? {
         return Ok(child);

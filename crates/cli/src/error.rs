@@ -78,6 +78,9 @@ pub enum Error {
     /// A mount cannot be taken away, or asked.
     #[error(transparent)]
     Umount(#[from] verbena_mount::UmountError),
+    /// A volume of GlusterFS was not changed.
+    #[error(transparent)]
+    Gluster(#[from] verbena_bank::gluster::GlusterError),
     /// The daemons of a bank were not started.
     #[error(transparent)]
     Bank(#[from] verbena_bank::StartError),
@@ -266,6 +269,7 @@ impl Error {
             | Error::Copy(_)
             | Error::Mount(_)
             | Error::Umount(_)
+            | Error::Gluster(_)
             | Error::Bank(_)
             | Error::Bench(_)
             | Error::Trace(_)

@@ -1,11 +1,13 @@
 //! A daemon that is dead, stopped or new costs misses, and nothing else.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
 use rustix::process::Signal;
-use verbena_bank::{Bank, BlockKey, Blocks, Daemons, Memcached, Options, Placement, Rules, Secret};
+use verbena_bank::{
+    Bank, BlockKey, Blocks, Daemons, Memcached, Options, Placement, Rules, Secret, StartOptions, start,
+};
 
 use crate::daemon::{Daemon, blocks, content, eventually, is_installed, keys};
 
@@ -152,4 +154,41 @@ fn a_server_that_is_no_memcached_costs_misses() {
     }
     let counts = bank.counters().read();
     assert!(counts.hits == 0 && counts.daemon_down > 0, "{counts:?}");
+}
+
+const WAITS: &str = "VERBENA_BANK_WAITS";
+
+#[test]
+#[ignore = "not a test: what another one starts and kills"]
+fn a_process_with_daemons() {
+    let Some(sockets) = std::env::var_os(WAITS) else { return };
+    let sockets = (sockets != "tcp").then(|| sockets.into());
+    let running = start(&StartOptions { daemons: 2, memory: 2 << 20, sockets, ..StartOptions::default() }).unwrap();
+    println!("\ndaemons {:?}", running.pids());
+    std::thread::sleep(std::time::Duration::from_secs(120));
+}
+
+#[test]
+fn daemons_end_with_the_process_that_started_them_when_it_is_killed() {
+    if !is_installed() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for place in ["tcp", folder.path().to_str().unwrap()] {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["faults::a_process_with_daemons", "--exact", "--ignored", "--nocapture"]).env(WAITS, place);
+        let mut process = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let line = lines.find_map(|line| line.strip_prefix("daemons ").map(str::to_owned));
+        let pids: Vec<u32> =
+            line.unwrap().trim_matches(['[', ']']).split(", ").map(|pid| pid.parse().unwrap()).collect();
+        let is_daemon = |pid: &u32| {
+            std::fs::read_to_string(format!("/proc/{pid}/stat"))
+                .is_ok_and(|stat| stat.contains("(memcached) ") && !stat.contains(") Z"))
+        };
+        assert!(pids.len() == 2 && pids.iter().all(is_daemon), "{pids:?}");
+        process.kill().unwrap();
+        process.wait().unwrap();
+        eventually("the daemons end", || !pids.iter().any(is_daemon));
+    }
 }

@@ -1,5 +1,7 @@
 //! `verbena bank`: daemons of memcached that keep blocks of files.
 
+mod gluster;
+
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -15,6 +17,8 @@ use crate::output::Format;
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Up(Up),
+    #[command(subcommand)]
+    Gluster(gluster::Command),
 }
 
 /// Start memcached daemons with the options that a bank needs, print their list, and end them when told to.
@@ -58,7 +62,11 @@ fn words(line: &Line) -> String {
 impl Command {
     /// Runs it.
     pub fn run(self) -> Result<()> {
-        let Command::Up(Up { daemons, memory, sockets, program, format }) = self;
+        let up = match self {
+            Command::Up(up) => up,
+            Command::Gluster(gluster) => return gluster.run(),
+        };
+        let Up { daemons, memory, sockets, program, format } = up;
         running::block_on(async {
             let mut signals = Signals::listen()?;
             let running = verbena_bank::start(&StartOptions { daemons, memory: memory.0, sockets, program })?;

@@ -19,6 +19,7 @@
 //! | `ftp` | `verbena ftp` and `verbena cp` |
 //! | `ftp_files` | `verbena ftp get` and its siblings, with foreign servers and TLS; clients that stop |
 //! | `fuzz_corpus` | whatever bytes a configuration has |
+//! | `gluster` | `verbena bank gluster`, and a real glusterd |
 //! | `grafana` | Grafana's dashboard against what a proxy publishes |
 //! | `house` | the rules of the house |
 //! | `keys` | `verbena keys`, and nodes that know each other by what it makes |
@@ -63,6 +64,7 @@ mod ftp;
 mod ftp_files;
 mod ftp_servers;
 mod fuzz_corpus;
+mod gluster;
 mod grafana;
 mod house;
 mod keys;
