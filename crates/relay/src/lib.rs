@@ -13,6 +13,8 @@
 
 mod bracket;
 mod conversation;
+#[cfg(any(test, feature = "fuzzing"))]
+mod fuzzing;
 mod gate;
 mod judge;
 pub mod mysql;
@@ -23,7 +25,10 @@ mod socket;
 
 pub use bracket::Bracket;
 pub use conversation::{Action, Conversation, Error, Limits, Outcome, Rejection};
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use fuzzing::{Reached, mysql_conversation, postgres_conversation};
 pub use judge::{Answer, Column, Command, Format, Judge, Kind, Login, Origin, Row, State, Transaction, Verdict};
 pub use serve::{ServeLimits, serve};
 pub use shared::{Shared, Step};
-pub use socket::{Listener, Upstream};
+pub use socket::{KeptSocket, Listener, Upstream, bind_socket};

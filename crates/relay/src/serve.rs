@@ -92,7 +92,7 @@ pub async fn serve<B, C>(
 
 type Accepted = (Socket, tokio::sync::OwnedSemaphorePermit);
 
-async fn accept(listener: Listener, permits: Arc<Semaphore>, accepted: tokio::sync::mpsc::Sender<Accepted>) {
+async fn accept(mut listener: Listener, permits: Arc<Semaphore>, accepted: tokio::sync::mpsc::Sender<Accepted>) {
     loop {
         let Ok(permit) = permits.clone().acquire_owned().await else { return };
         match listener.accept().await {

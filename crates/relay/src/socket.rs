@@ -1,9 +1,17 @@
 //! Sockets of TCP and of the Unix domain as one.
 
+use std::fs::{self, Permissions};
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::time::timeout;
+
+/// How often it is looked whether a socket file is still there.
+const LOOKS_EVERY: Duration = Duration::from_secs(1);
 
 /// Where the relay accepts connections.
 #[derive(Debug)]
@@ -12,6 +20,62 @@ pub enum Listener {
     Tcp(TcpListener),
     /// A socket file.
     Unix(UnixListener),
+    /// A socket file that is put back when it is removed.
+    Kept(KeptSocket),
+}
+
+/// A socket file that is put back when it is removed: what cleans directories of files that are old removes it while the relay runs.
+#[derive(Debug)]
+pub struct KeptSocket {
+    path: PathBuf,
+    mode: u32,
+    listener: UnixListener,
+}
+
+/// Makes a socket file that users of this mode may connect to. One that is there is replaced.
+///
+/// # Errors
+/// What the system says.
+pub fn bind_socket(path: &Path, mode: u32) -> io::Result<net::UnixListener> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = net::UnixListener::bind(path)?;
+    fs::set_permissions(path, Permissions::from_mode(mode))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+impl KeptSocket {
+    /// Keeps a socket that [`bind_socket`] made here.
+    ///
+    /// # Errors
+    /// What the system says, or that there is no runtime.
+    pub fn new(path: PathBuf, mode: u32, listener: net::UnixListener) -> io::Result<KeptSocket> {
+        Ok(KeptSocket { path, mode, listener: UnixListener::from_std(listener)? })
+    }
+
+    async fn accept(&mut self) -> io::Result<UnixStream> {
+        loop {
+            // Where the file is gone nobody connects, so it is then that there is time to look.
+            match timeout(LOOKS_EVERY, self.listener.accept()).await {
+                Ok(accepted) => return Ok(accepted?.0),
+                Err(_) => self.put_back()?,
+            }
+        }
+    }
+
+    /// One that somebody else put there stays.
+    fn put_back(&mut self) -> io::Result<()> {
+        match fs::symlink_metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            _ => return Ok(()),
+        }
+        self.listener = UnixListener::from_std(bind_socket(&self.path, self.mode)?)?;
+        tracing::warn!(path = %self.path.display(), "the socket of the relay was removed: it is put back");
+        Ok(())
+    }
 }
 
 /// Where the database is.
@@ -30,10 +94,11 @@ pub(crate) enum Socket {
 }
 
 impl Listener {
-    pub(crate) async fn accept(&self) -> io::Result<Socket> {
+    pub(crate) async fn accept(&mut self) -> io::Result<Socket> {
         match self {
             Self::Tcp(listener) => tcp(listener.accept().await?.0),
             Self::Unix(listener) => Ok(Socket::Unix(listener.accept().await?.0)),
+            Self::Kept(kept) => Ok(Socket::Unix(kept.accept().await?)),
         }
     }
 }
