@@ -60,8 +60,7 @@ enum Subcommands {
     Mem(mem::Command),
     #[command(subcommand)]
     Wan(wan::Command),
-    #[command(subcommand)]
-    Database(database::Command),
+    Database(Box<database::Command>),
     Cp(cp::Command),
     #[command(subcommand)]
     Ftp(ftp::Command),

@@ -1,6 +1,7 @@
 //! Updates around commits (rules Q4, Q5, Q9, Q19).
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use verbena_content::Scope;
 use verbena_content::service::{Content, Finish, Ticket};
@@ -8,11 +9,15 @@ use verbena_metrics::{Counter, Family};
 use verbena_relay::{Bracket, Outcome, Rejection};
 use verbena_statements::{Names, Rules, Side};
 
+use crate::explain::said;
+use crate::watch::{Watched, Watchers};
+
 /// Begins and ends them at the homes of the cluster.
 pub(crate) struct Homes {
     pub content: Content,
     pub identity: Arc<[u8]>,
     pub begun: Family<Counter, 1>,
+    pub watchers: Arc<Watchers>,
 }
 
 /// What the homes are told that a set of names is.
@@ -28,12 +33,51 @@ impl Bracket for Homes {
     type Ticket = Ticket;
 
     async fn begin(&self, writes: Vec<Names>) -> Result<Ticket, Rejection> {
+        let began = Instant::now();
+        let names = Names::joined(Rules::default(), Side::Write, &writes);
+        let begun = self.begin_for(&names).await;
+        if self.watchers.are_there() {
+            let result = match &begun {
+                Ok(_) => "begun",
+                Err(Rejection::ReadOnly) => "no lease",
+                Err(_) => "refused",
+            };
+            let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+            let (commits, touches) = (writes.len(), said(&names));
+            self.watchers.tell(&Watched::Update { commits, touches, result: result.into(), micros });
+        }
+        begun
+    }
+
+    async fn end(&self, ticket: Ticket, outcome: Outcome) -> bool {
+        let is_confirmed = match outcome {
+            Outcome::Answered => ticket.answered().await == Finish::Answer,
+            Outcome::Unsent => {
+                ticket.not_sent();
+                true
+            }
+            // Dropped, it is of unknown outcome.
+            Outcome::Unknown => false,
+        };
+        if self.watchers.are_there() {
+            let outcome = match outcome {
+                Outcome::Answered => "answered",
+                Outcome::Unsent => "unsent",
+                Outcome::Unknown => "unknown",
+            };
+            self.watchers.tell(&Watched::Ended { outcome: outcome.into(), is_confirmed });
+        }
+        is_confirmed
+    }
+}
+
+impl Homes {
+    async fn begin_for(&self, names: &Names) -> Result<Ticket, Rejection> {
         if self.content.lease().valid_at(self.content.now()).is_none() {
             self.begun.with(["no-lease"]).increment();
             return Err(Rejection::ReadOnly);
         }
-        let names = Names::joined(Rules::default(), Side::Write, &writes);
-        let scope = scope(&self.content, &self.identity, &names);
+        let scope = scope(&self.content, &self.identity, names);
         let kind = if scope == Scope::Everything { "everything" } else { "names" };
         match self.content.begin(scope).await {
             Ok(ticket) => {
@@ -45,18 +89,6 @@ impl Bracket for Homes {
                 self.begun.with(["refused"]).increment();
                 Err(Rejection::Retry)
             }
-        }
-    }
-
-    async fn end(&self, ticket: Ticket, outcome: Outcome) -> bool {
-        match outcome {
-            Outcome::Answered => ticket.answered().await == Finish::Answer,
-            Outcome::Unsent => {
-                ticket.not_sent();
-                true
-            }
-            // Dropped, it is of unknown outcome.
-            Outcome::Unknown => false,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What the database says of its tables, read anew after each change of it (rule Q18).
 
+mod fingerprint;
 mod mysql;
 mod partitions;
 mod postgres;
@@ -11,8 +12,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::Notify;
+use verbena_metrics::{Counter, Family};
 use verbena_statements::{Analyser, Dialect, Product as Server, Schema};
 
+use self::fingerprint::Fingerprint;
 use crate::address::{Address, Product};
 use crate::error::DatabaseError;
 use crate::search::Paths;
@@ -33,6 +36,8 @@ pub struct Catalog {
     pub schema: Arc<Schema>,
     /// PostgreSQL: where sessions look for names.
     pub(crate) paths: Paths,
+    /// By which it is seen that it has not changed; nothing where a change was under way when it was read.
+    pub(crate) fingerprint: Option<Fingerprint>,
 }
 
 /// Why the catalog cannot be read.
@@ -65,7 +70,8 @@ impl Catalog {
         if address.user.is_none() {
             return Err(refused("without a user the catalog cannot be read: write USER@ before the host".into()));
         }
-        read(address).await.map_err(|error| refused(format!("{address}: {error}")))
+        let catalog = read(address, None, || false).await.map_err(|error| refused(format!("{address}: {error}")))?;
+        catalog.ok_or_else(|| refused(format!("{address}: it shows no catalog")))
     }
 
     /// What looks at statements of a session that finds tables in these databases, or schemas.
@@ -74,11 +80,15 @@ impl Catalog {
     }
 }
 
-/// Reads the catalog by a connection of its own.
-pub(crate) async fn read(address: &Address) -> Result<Catalog, CatalogError> {
+/// Reads the catalog by a connection of its own; nothing if it is still the one of this fingerprint. `is_quiet` says whether no change is under way, nor was since this was asked for.
+pub(crate) async fn read(
+    address: &Address,
+    before: Option<&Fingerprint>,
+    is_quiet: impl Fn() -> bool,
+) -> Result<Option<Catalog>, CatalogError> {
     match address.product {
-        Product::MySql => Ok(mysql::read(address).await?),
-        Product::PostgreSql => postgres::read(address).await,
+        Product::MySql => Ok(mysql::read(address, before, is_quiet).await?),
+        Product::PostgreSql => postgres::read(address, before).await,
     }
 }
 
@@ -178,6 +188,26 @@ impl Known {
         self.state.lock().version
     }
 
+    fn fingerprint(&self) -> Option<Fingerprint> {
+        self.state.lock().catalog.as_ref().and_then(|(_, catalog)| catalog.fingerprint.clone())
+    }
+
+    /// No change is under way, and none has ended since this version.
+    fn is_quiet(&self, version: u64) -> bool {
+        let state = self.state.lock();
+        state.version == version && state.moving == 0
+    }
+
+    /// The catalog that is known holds under this version too.
+    fn is_still(&self, version: u64) {
+        let mut state = self.state.lock();
+        if version == state.version
+            && let Some((of, _)) = &mut state.catalog
+        {
+            *of = version;
+        }
+    }
+
     pub fn learnt(&self, version: u64, catalog: Catalog) {
         let mut state = self.state.lock();
         if version == state.version {
@@ -186,15 +216,21 @@ impl Known {
         }
     }
 
-    /// Reads the catalog whenever it has changed, for as long as the relay runs.
-    pub async fn keep(self: Arc<Self>, address: Address) {
+    /// Reads the catalog whenever it has changed, for as long as the relay runs. `looked` counts how often it was `read`, and how often it was found `unchanged`.
+    pub async fn keep(self: Arc<Self>, address: Address, looked: Family<Counter, 1>) {
         loop {
-            let version = self.version();
-            match tokio::time::timeout(PATIENCE, read(&address)).await {
-                Ok(Ok(catalog)) => {
+            let (version, before) = (self.version(), self.fingerprint());
+            let is_quiet = || self.is_quiet(version);
+            match tokio::time::timeout(PATIENCE, read(&address, before.as_ref(), is_quiet)).await {
+                Ok(Ok(Some(catalog))) => {
                     let tables = catalog.schema.tables.len();
                     self.learnt(version, catalog);
+                    looked.with(["read"]).increment();
                     tracing::debug!(tables, "the database's catalog was read");
+                }
+                Ok(Ok(None)) => {
+                    self.is_still(version);
+                    looked.with(["unchanged"]).increment();
                 }
                 Ok(Err(error)) => {
                     tracing::warn!(%error, "the database's catalog cannot be read: until it is, every page depends on everything");

@@ -1,11 +1,12 @@
 //! What a statement reads and touches, for people who ask.
 
-use verbena_statements::{Effect, Names, Storable};
+use verbena_statements::{Effect, Names};
 
 use crate::address::{Address, Product};
 use crate::catalog::Catalog;
 use crate::error::DatabaseError;
 use crate::search::path;
+use crate::watch::not_stored;
 
 /// What is known of a statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,17 +55,13 @@ pub async fn explain(address: &Address, default: Option<&str>, statement: &[u8])
         keys: reads.keys().iter().map(|key| key.iter().map(|place| place + 1).collect()).collect(),
         touches,
         is_held: [analysis.is_held(false), analysis.is_held(true)],
-        not_stored: match analysis.storable {
-            Storable::Yes | Storable::AsTheStatementBefore | Storable::Setting => None,
-            Storable::Time => Some("it shows the time".into()),
-            Storable::No(why) => Some(why.into()),
-        },
+        not_stored: not_stored(analysis.storable),
         reasons: analysis.reasons.clone(),
     })
 }
 
 /// Names as people read them: `shop.products.id=7`.
-fn said(names: &Names) -> Vec<String> {
+pub(crate) fn said(names: &Names) -> Vec<String> {
     let Names::Of(tables) = names else { return vec!["everything".into()] };
     let all = tables.iter().flat_map(|(table, set)| set.iter().map(move |name| (table, name)));
     all.map(|(table, name)| {

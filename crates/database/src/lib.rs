@@ -25,6 +25,7 @@ mod postgres;
 mod search;
 mod session;
 mod start;
+mod watch;
 
 pub use address::{Address, Product};
 pub use catalog::Catalog;
@@ -32,3 +33,4 @@ pub use config::DatabaseConfig;
 pub use error::DatabaseError;
 pub use explain::{Explanation, explain};
 pub use start::Database;
+pub use watch::{NamedBy, Watched, watch_socket};

@@ -13,6 +13,7 @@ use verbena_statements::{
 
 use crate::catalog::{Known, Moving, Under};
 use crate::parameters::{self, Parameter, Types};
+use crate::watch::{self, Watchers};
 
 /// A longer statement is prepared without being remembered: what it reads and touches is everything.
 const LONGEST_PREPARED: usize = 64 << 10;
@@ -29,6 +30,7 @@ pub(crate) struct Shared {
     pub fills: Arc<Mutex<Fills>>,
     /// By what was said of them.
     pub statements: Family<Counter, 1>,
+    pub watchers: Arc<Watchers>,
 }
 
 /// One connection.
@@ -88,6 +90,8 @@ pub(crate) struct Seen<'a> {
     pub is_usual: bool,
     /// What it reads may be past, or never be committed (Q7).
     pub shows_past: bool,
+    /// Its transaction has written, maybe for another request: what it reads may be rolled back (Q6).
+    pub has_written: bool,
 }
 
 impl Shared {
@@ -105,6 +109,9 @@ impl Shared {
         if seen.shows_past && names != Names::none() {
             fills.read_unstorable(whose, Why::OldSnapshot);
         }
+        if seen.has_written && (names != Names::none() || !reads.keys().is_empty()) {
+            fills.read_unstorable(whose, Why::Wrote);
+        }
         if reads.is_everything() {
             fills.read_everything(whose, Why::NotUnderstood);
         } else {
@@ -116,8 +123,11 @@ impl Shared {
         names
     }
 
-    /// Counts that what an analysis says was seen.
-    pub fn count(&self, analysis: &Analysis) {
+    /// Counts what an analysis says, and shows it to those who watch. `text` is there for them.
+    pub fn seen(&self, analysis: &Analysis, text: Option<String>, whose: Whose, is_held: bool) {
+        if let Some(text) = text {
+            self.watchers.tell(&watch::statement(text, analysis, whose, is_held));
+        }
         let is_everything = analysis.reads.is_everything() || analysis.touches == Names::Everything;
         self.statements.with([if is_everything { "everything" } else { "names" }]).increment();
     }
@@ -157,16 +167,18 @@ impl Session {
         }
     }
 
-    fn analysed(&mut self, command: &Command<'_>) -> Option<(Analysis, Whose)> {
+    fn analysed(&mut self, command: &Command<'_>) -> Option<(Analysis, Whose, Option<String>)> {
         let Under { dialect, analyser } = self.shared.known.under(self.default.as_deref());
         let dialect = self.dialect(dialect);
         let mut analyser = analyser.lock();
-        let unknown = |why| Some((analyser.unknown(why), Whose::Anybody));
+        let watchers = &self.shared.watchers;
+        let unknown =
+            |why| Some((analyser.unknown(why), Whose::Anybody, watchers.text(b"(a statement that is not looked at)")));
         let with = match command.kind {
             Kind::Statements if !command.is_whole => return unknown("longer than is looked at"),
             Kind::Statements => {
                 let analysis = analyser.analyse(&dialect, command.bytes, &[]);
-                return Some((analysis, whose(command.bytes)));
+                return Some((analysis, whose(command.bytes), watchers.text(command.bytes)));
             }
             Kind::Execute | Kind::ExecuteBulk => command.bytes.get(..4),
             _ => return None,
@@ -191,12 +203,17 @@ impl Session {
         prepared.long.clear();
         let Some(values) = values else { return unknown("parameters in a form that is not known") };
         let literals: Vec<Option<Literal<'_>>> = values.iter().map(Parameter::literal).collect();
-        Some((analyser.analyse(&dialect, text, &literals), whose(text)))
+        Some((analyser.analyse(&dialect, text, &literals), whose(text), watchers.text(text)))
     }
 
     /// Counts what the statement reads, before its answer is passed on.
     fn charge(&mut self, analysis: &Analysis, whose: Whose, since: Option<Moment>) {
-        let seen = Seen { before: &self.before, is_usual: self.has_usual_settings(), shows_past: self.is_uncommitted };
+        let seen = Seen {
+            before: &self.before,
+            is_usual: self.has_usual_settings(),
+            shows_past: self.is_uncommitted,
+            has_written: self.touched != Names::none(),
+        };
         self.before = self.shared.charge(analysis, whose, since, seen);
     }
 
@@ -311,11 +328,10 @@ impl Judge for Session {
             }
             _ => {}
         }
-        let Some((analysis, whose)) = self.analysed(command) else {
+        let Some((analysis, whose, text)) = self.analysed(command) else {
             self.asked.push_back(plain(Whose::Anybody));
             return Verdict::Pass;
         };
-        self.shared.count(&analysis);
         self.charge(&analysis, whose, self.since);
         let moves_catalog = moves(&analysis.touches);
         let (is_open, is_closed) = match state.map(|state| state.transaction) {
@@ -325,6 +341,7 @@ impl Judge for Session {
         };
         let is_held = (is_open && analysis.is_held(true)) || (is_closed && analysis.is_held(false));
         let write = is_held.then(|| self.with(&analysis.touches)).filter(|write| *write != Names::none());
+        self.shared.seen(&analysis, text, whose, write.is_some());
         let shows = !analysis.reads.keys().is_empty();
         self.asked.push_back(Asked {
             reads: Some(analysis.reads),

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -14,7 +13,7 @@ use verbena_content::service::Content;
 use verbena_metrics::Registry;
 use verbena_relay::mysql::Mysql;
 use verbena_relay::postgres::Postgres;
-use verbena_relay::{Limits, Listener, ServeLimits, serve};
+use verbena_relay::{KeptSocket, Limits, Listener, ServeLimits, bind_socket, serve};
 use verbena_statements::{FillRules, Fills};
 
 use crate::address::{Address, Product};
@@ -24,11 +23,18 @@ use crate::config::DatabaseConfig;
 use crate::error::DatabaseError;
 use crate::postgres;
 use crate::session::{Session, Shared};
+use crate::watch::{Watchers, watch_socket};
+
+/// Every user of this machine may connect, as to the database's own socket: the database asks who they are.
+const FOR_ALL: u32 = 0o666;
+/// What is shown to watchers carries what the application's users wrote.
+const FOR_THIS_USER: u32 = 0o600;
 
 /// A relay that runs on a thread of its own.
 pub struct Database {
     address: SocketAddr,
     socket: PathBuf,
+    watched_at: PathBuf,
     upstream: Address,
     fills: Arc<Mutex<Fills>>,
     is_complete: bool,
@@ -37,14 +43,14 @@ pub struct Database {
 }
 
 impl Database {
-    /// Starts the relay that the configuration asks for; none if it asks for none. `place` is the directory of this node's sockets and the beginning of their names.
+    /// Starts the relay that the configuration asks for; none if it asks for none. `helper` is the socket of this node's helper: the relay's stand beside it.
     ///
     /// # Errors
     /// Why there is none.
     pub fn start(
         config: &DatabaseConfig,
         content: Content,
-        place: &Path,
+        helper: &Path,
         registry: &Registry,
     ) -> Result<Option<Database>, DatabaseError> {
         let Some(upstream) = config.address()? else { return Ok(None) };
@@ -53,8 +59,12 @@ impl Database {
         let listener = std::net::TcpListener::bind(listen).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let socket = upstream.socket_beside(place, address.port());
-        let local = bind(&socket).map_err(|reason| DatabaseError::Socket { path: socket.clone(), reason })?;
+        let socket = upstream.socket_beside(&helper.with_extension(""), address.port());
+        let watched_at = watch_socket(helper);
+        let bound = |path: &Path, mode| {
+            bind_socket(path, mode).map_err(|reason| DatabaseError::Socket { path: path.to_owned(), reason })
+        };
+        let (local, watched) = (bound(&socket, FOR_ALL)?, bound(&watched_at, FOR_THIS_USER)?);
 
         let fills = Arc::new(Mutex::new(Fills::new(FillRules::default())));
         let statements = registry.family(
@@ -69,6 +79,12 @@ impl Database {
             ["scope"],
             4,
         )?;
+        let looked = registry.family(
+            "verbena_database_catalog_total",
+            "How often the relay looked at the database's catalog, because a statement may have changed it: it was read, or was unchanged.",
+            ["found"],
+            4,
+        )?;
         let open = fills.clone();
         registry.gauge_from(
             "verbena_database_fills",
@@ -76,18 +92,22 @@ impl Database {
             move || open.lock().len() as f64,
         )?;
         let known = Arc::new(Known::new(upstream.product));
-        let shared = Arc::new(Shared { known: known.clone(), fills: fills.clone(), statements });
-        let homes = Homes { content, identity: upstream.identity().into(), begun };
+        let watchers = Arc::new(Watchers::default());
+        let shared =
+            Arc::new(Shared { known: known.clone(), fills: fills.clone(), statements, watchers: watchers.clone() });
+        let homes = Homes { content, identity: upstream.identity().into(), begun, watchers: watchers.clone() };
         let (stop, mut stopped) = watch::channel(false);
         let (catalog_of, to, product) = (upstream.clone(), upstream.upstream(), upstream.product);
+        let kept_at = socket.clone();
         let relay = async move {
-            let listeners =
-                [TcpListener::from_std(listener).map(Listener::Tcp), UnixListener::from_std(local).map(Listener::Unix)];
+            let local = KeptSocket::new(kept_at, FOR_ALL, local);
+            let listeners = [TcpListener::from_std(listener).map(Listener::Tcp), local.map(Listener::Kept)];
             let listeners: Vec<Listener> = match listeners.into_iter().collect() {
                 Ok(listeners) => listeners,
                 Err(error) => return tracing::error!(%error, "the relay's listeners cannot be used"),
             };
-            let keeper = catalog_of.user.is_some().then(|| tokio::spawn(known.keep(catalog_of)));
+            let shown = UnixListener::from_std(watched).map(|listener| tokio::spawn(watchers.serve(listener)));
+            let keeper = catalog_of.user.is_some().then(|| tokio::spawn(known.keep(catalog_of, looked)));
             let told = async move {
                 // Its sender is gone with the proxy.
                 let _ = stopped.wait_for(|stop| *stop).await;
@@ -103,8 +123,8 @@ impl Database {
                     serve(listeners, to, limits, homes, conversation, told).await;
                 }
             }
-            if let Some(keeper) = keeper {
-                keeper.abort();
+            for task in keeper.into_iter().chain(shown.ok()) {
+                task.abort();
             }
         };
         let thread = std::thread::Builder::new().name("relay".into()).spawn(move || {
@@ -115,7 +135,7 @@ impl Database {
             }
         });
         let thread = Some(thread.map_err(DatabaseError::Thread)?);
-        Ok(Some(Database { address, socket, upstream, fills, is_complete: config.complete, stop, thread }))
+        Ok(Some(Database { address, socket, watched_at, upstream, fills, is_complete: config.complete, stop, thread }))
     }
 
     /// Where the application connects instead of the database.
@@ -162,7 +182,9 @@ impl Database {
             tracing::error!("the thread of the relay panicked");
         }
         // The next one replaces it.
-        let _ = fs::remove_file(&self.socket);
+        for path in [&self.socket, &self.watched_at] {
+            let _ = fs::remove_file(path);
+        }
     }
 }
 
@@ -170,16 +192,4 @@ impl Drop for Database {
     fn drop(&mut self) {
         self.end();
     }
-}
-
-/// A socket that every user of this machine may connect to, as to the database's own: the database asks who they are.
-fn bind(path: &Path) -> std::io::Result<std::os::unix::net::UnixListener> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = std::os::unix::net::UnixListener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
 }

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 use verbena_cluster::ClusterConfig;
-use verbena_database::{Database, DatabaseConfig};
+use verbena_database::DatabaseConfig;
 use verbena_metrics::Registry;
 use verbena_node::{Application, Event, Helper};
 use verbena_proxy::{Marks, Proxy, ProxyConfig};
 use verbena_terms::Section;
 
-use super::relay::{self, Only};
+use super::relay;
 use super::running::{self, Signals, in_words, page, say};
 use crate::config::{self, Flag, Flags, Whose};
 use crate::dashboard;
@@ -125,7 +125,7 @@ impl Command {
                 let cluster = content.names().fingerprint();
                 let mut marks = Marks::take(&proxy, cluster)?;
                 marks.compare(&proxy, settings.pages.longest_transaction.0, cluster);
-                let database = relay(&loaded.config.database, helper, &registry)?;
+                let database = relay::start(&loaded.config.database, helper, &registry)?;
                 let queries = database.as_ref().map(|(database, only)| relay::queries(database, only, content));
                 let running =
                     Proxy::start(&proxy, content.clone(), helper.loads(), (queries, helper.pool()), &registry)?;
@@ -190,17 +190,6 @@ impl Command {
             self.flags.0.push(Flag { section: DatabaseConfig::NAME, key: "to", value: database.clone() });
         }
     }
-}
-
-/// The relay that the configuration asks for, with the lock that keeps it the only one.
-fn relay(config: &DatabaseConfig, helper: &Helper, registry: &Registry) -> Result<Option<(Database, Only)>> {
-    if config.to.is_none() {
-        return Ok(None);
-    }
-    let only = Only::take(helper.socket(), helper.content())?;
-    let place = helper.socket().with_extension("");
-    let database = Database::start(config, helper.content().clone(), &place, registry)?;
-    Ok(database.map(|database| (database, only)))
 }
 
 fn address(given: &str) -> std::result::Result<SocketAddr, String> {

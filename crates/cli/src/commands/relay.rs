@@ -11,7 +11,9 @@ use std::time::Duration;
 use verbena_client::wire::LockMode;
 use verbena_client::{Error as Refusal, Hold, Locks, Socket};
 use verbena_content::service::Content;
-use verbena_database::Database;
+use verbena_database::{Database, DatabaseConfig};
+use verbena_metrics::Registry;
+use verbena_node::Helper;
 use verbena_proxy::Queries;
 
 use crate::error::{Error, Result};
@@ -48,7 +50,7 @@ impl Only {
         let hold = match locks.acquire(LOCK, LockMode::Exclusive, Some(PATIENCE)) {
             Ok(hold) => hold,
             Err(Refusal::NotFree | Refusal::NotInTime { .. }) => {
-                let problem = "another proxy of this cluster runs a relay (`verbena lock ls` names it), and there is one for all: leave database.to out here, and have the application use that one".into();
+                let problem = "another node of this cluster runs a relay (`verbena lock ls` names it), and there is one for all: leave database.to out here, and have the application use that one".into();
                 return Err(Error::Refused { problem, exit_code: 1 });
             }
             Err(error) => return Err(error.into()),
@@ -116,6 +118,19 @@ impl Holds {
             let _ = locks.release(hold);
         }
     }
+}
+
+/// The relay that the configuration asks for, with the lock that keeps it the only one.
+///
+/// # Errors
+/// It cannot start, or another one holds the lock.
+pub(super) fn start(config: &DatabaseConfig, helper: &Helper, registry: &Registry) -> Result<Option<(Database, Only)>> {
+    if config.to.is_none() {
+        return Ok(None);
+    }
+    let only = Only::take(helper.socket(), helper.content())?;
+    let database = Database::start(config, helper.content().clone(), helper.socket(), registry)?;
+    Ok(database.map(|database| (database, only)))
 }
 
 /// What the proxy of this process is told of the relay.

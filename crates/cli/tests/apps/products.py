@@ -1,6 +1,12 @@
-"""A shop that knows nothing of caches: each page is made of what its database answers, by a connection of its own."""
+"""A shop that knows nothing of caches: each page is made of what its database answers, by a connection of its own.
 
+HOST PORT LISTEN [tags]: with `tags` its statements say for which request they are.
+"""
+
+import contextlib
 import http.server
+import importlib.util
+import pathlib
 import sys
 import urllib.parse
 
@@ -9,9 +15,27 @@ import pymysql
 DATABASE = (sys.argv[1], int(sys.argv[2]))
 
 
+def module():
+    """The package's module, from its source: the package itself may not be built here."""
+    source = pathlib.Path(__file__).resolve().parents[4] / "adapters/python/python/verbena/database.py"
+    spec = importlib.util.spec_from_file_location("verbena_database", source)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+tags = module() if "tags" in sys.argv else None
+CURSOR = tags.cursor(pymysql.cursors.Cursor) if tags else pymysql.cursors.Cursor
+
+
+def of_request(headers):
+    return tags.request(headers.get(tags.FIELD)) if tags else contextlib.nullcontext()
+
+
 def connect():
     host, port = DATABASE
-    return pymysql.connect(host=host, port=port, user="shop", password="secret", database="shop", autocommit=True)
+    who = {"user": "shop", "password": "secret", "database": "shop"}
+    return pymysql.connect(host=host, port=port, autocommit=True, cursorclass=CURSOR, **who)
 
 
 class Shop(http.server.BaseHTTPRequestHandler):
@@ -26,12 +50,23 @@ class Shop(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self):
+        with of_request(self.headers):
+            self.asked()
+
+    def asked(self):
         path = urllib.parse.urlsplit(self.path).path
         database = connect()
         with database, database.cursor() as cursor:
             if path.startswith("/product/"):
                 cursor.execute("SELECT id, name, price FROM products WHERE id = %s", (int(path.split("/")[2]),))
                 rows = cursor.fetchall()
+            elif path.startswith("/page/"):
+                both = []
+                for table in ["counters", "more_counters"]:
+                    cursor.execute(f"SELECT id, value FROM {table} WHERE id = %s", (int(path.split("/")[2]),))
+                    both.append(cursor.fetchall()[0][1])
+                # A write between the two reads is seen; what is told is the older one.
+                return self.page(200, f"values {min(both)} and {min(both)}")
             elif path == "/cheap":
                 cursor.execute("SELECT id, name, price FROM products WHERE price < 100 ORDER BY id")
                 rows = cursor.fetchall()
@@ -50,12 +85,25 @@ class Shop(http.server.BaseHTTPRequestHandler):
         self.page(200, repr(rows))
 
     def do_POST(self):
+        with of_request(self.headers):
+            self.told()
+
+    def told(self):
         url = urllib.parse.urlsplit(self.path)
-        price = int(urllib.parse.parse_qs(url.query)["price"][0])
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        number = int(url.path.split("/")[2])
         database = connect()
         with database, database.cursor() as cursor:
-            cursor.execute("UPDATE products SET price = %s WHERE id = %s", (price, int(url.path.split("/")[2])))
+            if url.path.startswith("/page/"):
+                database.begin()
+                for table in ["counters", "more_counters"]:
+                    cursor.execute(f"UPDATE {table} SET value = value + 1 WHERE id = %s", (number,))
+                cursor.execute("SELECT value FROM counters WHERE id = %s", (number,))
+                [(value,)] = cursor.fetchall()
+                database.commit()
+                return self.page(200, f"value {value}")
+            price = int(urllib.parse.parse_qs(url.query)["price"][0])
+            cursor.execute("UPDATE products SET price = %s WHERE id = %s", (price, number))
         self.page(200, "done")
 
     def log_message(self, *_):

@@ -1,19 +1,43 @@
-"""A shop that knows nothing of caches: each page is made of what its database answers, by a connection that its thread keeps."""
+"""A shop that knows nothing of caches: each page is made of what its database answers, by a connection that its thread keeps.
 
+HOST PORT LISTEN DATABASE [tags]: with `tags` its statements say for which request they are.
+"""
+
+import contextlib
 import http.server
+import importlib.util
+import pathlib
 import sys
 import threading
 import urllib.parse
 
 import psycopg2
+import psycopg2.extensions
 
 HOST, PORT = sys.argv[1], int(sys.argv[2])
 kept = threading.local()
 
 
+def module():
+    """The package's module, from its source: the package itself may not be built here."""
+    source = pathlib.Path(__file__).resolve().parents[4] / "adapters/python/python/verbena/database.py"
+    spec = importlib.util.spec_from_file_location("verbena_database", source)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+tags = module() if "tags" in sys.argv else None
+CURSOR = tags.cursor(psycopg2.extensions.cursor) if tags else psycopg2.extensions.cursor
+
+
+def of_request(headers):
+    return tags.request(headers.get(tags.FIELD)) if tags else contextlib.nullcontext()
+
+
 def connect():
     if getattr(kept, "database", None) is None or kept.database.closed:
-        kept.database = psycopg2.connect(host=HOST, port=PORT, user="shop", password="secret", dbname=sys.argv[4])
+        kept.database = psycopg2.connect(host=HOST, port=PORT, user="shop", password="secret", dbname=sys.argv[4], cursor_factory=CURSOR)
         kept.database.autocommit = True
     return kept.database
 
@@ -36,6 +60,10 @@ class Shop(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self):
+        with of_request(self.headers):
+            self.asked()
+
+    def asked(self):
         try:
             self.answer(urllib.parse.urlsplit(self.path).path)
         except psycopg2.Error as error:
@@ -73,6 +101,10 @@ class Shop(http.server.BaseHTTPRequestHandler):
         self.page(200, found if isinstance(found, str) else repr(found))
 
     def do_POST(self):
+        with of_request(self.headers):
+            self.told()
+
+    def told(self):
         url = urllib.parse.urlsplit(self.path)
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         number = int(url.path.split("/")[2])

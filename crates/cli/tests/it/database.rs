@@ -4,10 +4,11 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use verbena_testkit::mariadb::Mariadb;
-use verbena_testkit::programs::{has, output, verbena};
+use verbena_testkit::programs::{has, output, verbena, wait_for};
 
 use crate::common::rows::RowPages;
 use crate::common::traffic::{Client, Ended, started};
@@ -23,12 +24,18 @@ struct Shop {
     address: String,
     /// The relay's socket.
     socket: PathBuf,
+    /// Where the proxy says its metrics.
+    status: PathBuf,
     _processes: [Ended; 2],
 }
 
 impl Shop {
     /// Nothing where MariaDB or its driver for Python is not installed.
     fn open(more: &[&str]) -> Option<Shop> {
+        Shop::open_with(more, &[])
+    }
+
+    fn open_with(more: &[&str], of_application: &[&str]) -> Option<Shop> {
         let server = Mariadb::get()?;
         if !has(PYTHON, &["-c", "import pymysql"]) {
             return None;
@@ -37,6 +44,9 @@ impl Shop {
             CREATE TABLE products (id INT PRIMARY KEY, name VARBINARY(100) NOT NULL, price INT NOT NULL);
             CREATE TABLE visits (number INT NOT NULL); INSERT INTO visits VALUES (0);
             INSERT INTO products VALUES (1, 'tea', 10), (2, 'coffee', 20), (3, 'cocoa', 300), (4, 'mate', 40);
+            CREATE TABLE counters (id INT PRIMARY KEY, value INT NOT NULL);
+            INSERT INTO counters SELECT seq, 0 FROM seq_0_to_49;
+            CREATE TABLE more_counters AS SELECT * FROM counters; ALTER TABLE more_counters ADD PRIMARY KEY (id);
             CREATE OR REPLACE USER shop IDENTIFIED BY 'secret'; GRANT ALL ON shop.* TO shop;";
         output(server.client().args(["-e", tables]));
         let directory = tempfile::tempdir().unwrap();
@@ -57,11 +67,12 @@ impl Shop {
             text(&database["address"]).rsplit_once(':').map(|(host, port)| (host.to_owned(), port.to_owned())).unwrap();
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/apps/products.py");
         let mut application = Command::new(PYTHON);
-        application.arg(program).args([&host, &relay, &port.to_string()]).stderr(Stdio::null());
+        application.arg(program).args([&host, &relay, &port.to_string()]).args(of_application).stderr(Stdio::null());
         let (application, _) = started(&mut application, |line| line.starts_with("serving"));
         let socket = directory.path().join(text(&database["socket"]));
         let address = text(&serving["address"]);
-        Some(Shop { _directory: directory, server, address, socket, _processes: [proxy, application] })
+        let status = directory.path().join(text(&serving["http"]));
+        Some(Shop { _directory: directory, server, address, socket, status, _processes: [proxy, application] })
     }
 
     /// Statements by hand, through the relay.
@@ -75,6 +86,10 @@ impl Shop {
 impl RowPages for Shop {
     fn address(&self) -> &str {
         &self.address
+    }
+
+    fn status(&self) -> &Path {
+        &self.status
     }
 
     fn write(&self, statements: &str) {
@@ -144,6 +159,34 @@ fn a_statement_is_explained_under_the_catalog() {
 fn no_answer_is_older_than_the_last_commit() {
     let Some(shop) = Shop::open(&["--database-complete", "true"]) else { return };
     shop.shows_each_commit(60);
+}
+
+#[test]
+fn readers_and_writers_at_once_have_hits_and_nothing_stale() {
+    let Some(shop) = Shop::open(&["--database-complete", "true"]) else { return };
+    shop.is_crowded(20, Duration::from_millis(300), (200, 8, 60));
+}
+
+/// Writers that never rest: there is always another request whose statement it may be.
+#[test]
+fn with_tags_there_are_hits_while_writers_never_rest() {
+    let Some(shop) = Shop::open_with(&["--database-complete", "true"], &["tags"]) else { return };
+    shop.is_crowded(20, Duration::ZERO, (300, 40, 60));
+}
+
+/// Of a statement that is not understood nobody knows whether it has changed the catalog.
+#[test]
+fn a_catalog_that_has_not_changed_is_not_read_again() {
+    let Some(shop) = Shop::open(&["--database-complete", "true"]) else { return };
+    shop.write("CREATE PROCEDURE nothing() SELECT 1; CREATE PROCEDURE widen() ALTER TABLE products ADD COLUMN stock INT NOT NULL DEFAULT 5");
+    shop.warm("/product/1");
+    shop.reads_its_catalog_once("CALL nothing()", "CREATE TABLE more (id INT)");
+    // What a procedure changes is seen, and so is what is made of a text.
+    for statement in ["CALL widen()", "EXECUTE IMMEDIATE CONCAT('DROP TABLE ', 'more')"] {
+        let reads = shop.catalogs("read");
+        shop.write(statement);
+        wait_for("the catalog to be read", || shop.catalogs("read") > reads);
+    }
 }
 
 #[test]

@@ -81,6 +81,7 @@ mod plain;
 mod postgresql;
 mod purge;
 mod recipes;
+mod relay_alone;
 mod restart;
 mod shared_pages;
 mod sqlite;

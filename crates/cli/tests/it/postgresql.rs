@@ -5,28 +5,45 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use verbena_testkit::postgresql::{Postgresql, psql};
-use verbena_testkit::programs::{has, output, verbena};
+use verbena_testkit::programs::{has, output, verbena, wait_for};
 
+use crate::common::crowd::Crowd;
 use crate::common::rows::RowPages;
 use crate::common::traffic::{Client, Ended, started};
 
 /// Debian's, which has the driver.
-const PYTHON: &str = "/usr/bin/python3";
+pub const PYTHON: &str = "/usr/bin/python3";
 
 const TABLES: &str = "
     CREATE TABLE products (id int PRIMARY KEY, name text NOT NULL UNIQUE, price int NOT NULL);
     INSERT INTO products VALUES (1, 'tea', 10), (2, 'coffee', 20), (3, 'cocoa', 300), (4, 'mate', 40);
     CREATE TABLE visits (number int NOT NULL); INSERT INTO visits VALUES (0);
     CREATE TABLE counters (id int PRIMARY KEY, value int NOT NULL);
-    INSERT INTO counters SELECT n, 0 FROM generate_series(0, 3) n;
+    INSERT INTO counters SELECT n, 0 FROM generate_series(0, 49) n;
     CREATE TABLE more_counters (id int PRIMARY KEY, value int NOT NULL);
-    INSERT INTO more_counters SELECT n, 0 FROM generate_series(0, 3) n;
+    INSERT INTO more_counters SELECT n, 0 FROM generate_series(0, 49) n;
     CREATE TABLE changes (product int);
     CREATE VIEW offers AS SELECT id, name FROM products WHERE price < 15;
     CREATE FUNCTION total() RETURNS bigint LANGUAGE sql STABLE AS 'SELECT sum(price) FROM products';";
+
+/// Makes the shop's database.
+pub fn make(server: &Postgresql, database: &str) {
+    let role = "DO $$ BEGIN CREATE ROLE shop LOGIN PASSWORD 'secret'; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$";
+    output(&mut server.psql(role));
+    output(&mut server.psql(&format!("CREATE DATABASE {database} OWNER shop")));
+    output(&mut by_hand(server.directory.path(), "5432", database, TABLES));
+}
+
+/// `psql` as the shop's user.
+pub fn by_hand(directory: &Path, port: &str, database: &str, statements: &str) -> Command {
+    let mut command = psql(directory, &["-At", "-v", "ON_ERROR_STOP=1", "-U", "shop", "-d", database, "-p", port]);
+    command.args(["-c", statements]);
+    command
+}
 
 /// A shop behind a proxy with a relay.
 struct Shop {
@@ -42,6 +59,8 @@ struct Shop {
     relay: String,
     /// The relay's socket.
     socket: PathBuf,
+    /// Where the proxy says its metrics.
+    status: PathBuf,
     proxy: Option<Ended>,
     _application: Ended,
 }
@@ -49,18 +68,24 @@ struct Shop {
 impl Shop {
     /// Nothing where PostgreSQL or its driver for Python is not installed.
     fn open(database: &str, more: &[&str]) -> Option<Shop> {
+        Shop::open_with(database, more, &[])
+    }
+
+    fn open_with(database: &str, more: &[&str], of_application: &[&str]) -> Option<Shop> {
         let server = Postgresql::get()?;
         if !has(PYTHON, &["-c", "import psycopg2"]) {
             return None;
         }
-        let role = "DO $$ BEGIN CREATE ROLE shop LOGIN PASSWORD 'secret'; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$";
-        output(&mut server.psql(role));
-        output(&mut server.psql(&format!("CREATE DATABASE {database} OWNER shop")));
+        make(&server, database);
         let directory = tempfile::tempdir().unwrap();
         let [listen, relay, port] = ports();
         let mut application = Command::new(PYTHON);
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/apps/shop_postgres.py");
-        application.arg(program).args(["127.0.0.1", &relay, &port, database]).stderr(Stdio::null());
+        application
+            .arg(program)
+            .args(["127.0.0.1", &relay, &port, database])
+            .args(of_application)
+            .stderr(Stdio::null());
         let (application, _) = started(&mut application, |line| line.starts_with("serving"));
         let mut shop = Shop {
             directory,
@@ -71,10 +96,10 @@ impl Shop {
             address: format!("127.0.0.1:{listen}"),
             relay,
             socket: PathBuf::new(),
+            status: PathBuf::new(),
             proxy: None,
             _application: application,
         };
-        output(&mut shop.direct(TABLES));
         shop.start();
         Some(shop)
     }
@@ -102,6 +127,7 @@ impl Shop {
         let (proxy, line) = started(proxy.stderr(log), |line| line.contains(r#""serving""#));
         let serving: Value = serde_json::from_str(&line).unwrap();
         self.socket = self.directory.path().join(serving["database"]["socket"].as_str().unwrap());
+        self.status = self.directory.path().join(serving["http"].as_str().unwrap());
         self.proxy = Some(proxy);
     }
 
@@ -111,10 +137,7 @@ impl Shop {
     }
 
     fn by_hand_in(&self, directory: &Path, port: &str, statements: &str) -> Command {
-        let mut command =
-            psql(directory, &["-At", "-v", "ON_ERROR_STOP=1", "-U", "shop", "-d", &self.database, "-p", port]);
-        command.args(["-c", statements]);
-        command
+        by_hand(directory, port, &self.database, statements)
     }
 
     /// Statements by hand, through the relay's socket.
@@ -135,13 +158,17 @@ impl RowPages for Shop {
         &self.address
     }
 
+    fn status(&self) -> &Path {
+        &self.status
+    }
+
     fn write(&self, statements: &str) {
         let output = self.by_hand(statements);
         assert!(output.status.success(), "{output:?}");
     }
 }
 
-fn ports<const N: usize>() -> [String; N] {
+pub fn ports<const N: usize>() -> [String; N] {
     let all: [TcpListener; N] = std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").unwrap());
     all.each_ref().map(|listener| listener.local_addr().unwrap().port().to_string())
 }
@@ -255,6 +282,31 @@ fn no_answer_is_older_than_the_last_commit() {
     shop.shows_each_commit(40);
 }
 
+#[test]
+fn a_relay_that_is_killed_leaves_nothing_stale() {
+    let Some(mut shop) = Shop::open("shop_killed", &["--database-complete", "true"]) else { return };
+    let address = shop.address.clone();
+    let crowd = Crowd { address: &address, pages: 4, readers: 3, writers: 1, pause: Duration::from_millis(300) };
+    let seen = crowd.ask(|counts| {
+        let enough = || {
+            let before = counts.seen();
+            wait_for("hits and writes", || {
+                let now = counts.seen();
+                now.hits >= before.hits + 10 && now.writes >= before.writes + 3
+            });
+        };
+        for _ in 0..2 {
+            enough();
+            // Dropped, it is killed by a signal that it cannot hear.
+            drop(shop.proxy.take());
+            shop.start();
+        }
+        enough();
+    });
+    println!("counted: 2 kills, {seen:?}");
+    assert_eq!(seen.stale, 0);
+}
+
 /// So that we know that the tests see: what goes around the relay is stale.
 #[test]
 fn what_is_written_around_the_relay_is_stale() {
@@ -262,6 +314,19 @@ fn what_is_written_around_the_relay_is_stale() {
     shop.warm("/product/1");
     output(&mut shop.direct("UPDATE products SET price = 12 WHERE id = 1"));
     assert_eq!(shop.get("/product/1"), ("[(1, 'tea', 10)]".into(), true));
+}
+
+/// Of a statement that is not understood nobody knows whether it has changed the catalog.
+#[test]
+fn a_catalog_that_has_not_changed_is_not_read_again() {
+    let Some(shop) = Shop::open("shop_catalog", &["--database-complete", "true"]) else { return };
+    shop.warm("/product/1");
+    shop.reads_its_catalog_once("SELECT total()", "CREATE TABLE more (id int)");
+    // What a function changes is seen.
+    shop.write("CREATE FUNCTION widen() RETURNS void LANGUAGE plpgsql AS 'BEGIN ALTER TABLE products ADD COLUMN stock int NOT NULL DEFAULT 5; END'");
+    let reads = shop.catalogs("read");
+    shop.write("SELECT widen()");
+    wait_for("the catalog to be read", || shop.catalogs("read") > reads);
 }
 
 #[test]

@@ -8,13 +8,18 @@ use mysql_async::{Conn, OptsBuilder, Row};
 use verbena_statements::{Cascade, Column, ColumnType, Dialect, Product, Schema, Table, Trigger};
 
 use super::Catalog;
+use super::fingerprint::Fingerprint;
 use crate::address::Address;
 use crate::search::Paths;
 
 /// Databases of the server itself: what is read there is of no table of an application's.
 const OWN: &str = "('mysql', 'information_schema', 'performance_schema', 'sys')";
 
-pub(super) async fn read(address: &Address) -> mysql_async::Result<Catalog> {
+pub(super) async fn read(
+    address: &Address,
+    before: Option<&Fingerprint>,
+    is_quiet: impl Fn() -> bool,
+) -> mysql_async::Result<Option<Catalog>> {
     let options = OptsBuilder::default()
         .user(address.user.clone())
         .pass(address.password.clone())
@@ -23,14 +28,24 @@ pub(super) async fn read(address: &Address) -> mysql_async::Result<Catalog> {
         .tcp_port(address.port)
         .prefer_socket(false);
     let mut connection = Conn::new(options).await?;
-    let catalog = read_by(&mut connection).await;
+    let catalog = read_by(&mut connection, before, is_quiet).await;
     // The catalog is here, or the error is worse.
     let _ = connection.disconnect().await;
     catalog
 }
 
-async fn read_by(connection: &mut Conn) -> mysql_async::Result<Catalog> {
+async fn read_by(
+    connection: &mut Conn,
+    before: Option<&Fingerprint>,
+    is_quiet: impl Fn() -> bool,
+) -> mysql_async::Result<Option<Catalog>> {
     connection.query_drop("SET NAMES utf8mb4").await?;
+    let now = Fingerprint::of_mysql(connection).await?;
+    if before.is_some_and(|before| before.is_still(&now)) {
+        return Ok(None);
+    }
+    // What is counted in it has ended, if no change is under way now.
+    let fingerprint = is_quiet().then_some(now);
     let row: Option<Row> = connection.query_first("SELECT version(), @@lower_case_table_names, @@sql_mode").await?;
     let [version, folds, mode] = row.map(texts).unwrap_or_default();
     let dialect = dialect(&version, &mode);
@@ -65,7 +80,7 @@ async fn read_by(connection: &mut Conn) -> mysql_async::Result<Catalog> {
     }
     triggers(connection, &mut schema).await?;
     cascades(connection, &mut schema).await?;
-    Ok(Catalog { dialect, schema: Arc::new(schema), paths: Paths::default() })
+    Ok(Some(Catalog { dialect, schema: Arc::new(schema), paths: Paths::default(), fingerprint }))
 }
 
 fn dialect(version: &str, mode: &str) -> Dialect {

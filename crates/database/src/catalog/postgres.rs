@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 use verbena_statements::{Cascade, Column, ColumnType, Dialect, Product, Schema, Table, Trigger};
 
+use super::fingerprint::Fingerprint;
 use super::partitions::{Relation, rooted};
 use super::{Catalog, CatalogError};
 use crate::address::{Address, postgres_socket};
@@ -26,7 +27,7 @@ const ON_INSERT: u32 = 1 << 2;
 const ON_DELETE: u32 = 1 << 3;
 const ON_UPDATE: u32 = 1 << 4;
 
-pub(super) async fn read(address: &Address) -> Result<Catalog> {
+pub(super) async fn read(address: &Address, before: Option<&Fingerprint>) -> Result<Option<Catalog>> {
     let user = address.user.clone().unwrap_or_default();
     let mut config = Config::new();
     config.user(&user).dbname(address.database.as_ref().unwrap_or(&user)).application_name("verbena");
@@ -46,16 +47,20 @@ pub(super) async fn read(address: &Address) -> Result<Catalog> {
     let (client, connection) = config.connect(NoTls).await?;
     // It ends with the client; what goes wrong the client is told.
     let connection = tokio::spawn(connection);
-    let catalog = read_by(&client).await;
+    let catalog = read_by(&client, before).await;
     drop(client);
     let _ = connection.await;
     catalog
 }
 
-async fn read_by(client: &Client) -> Result<Catalog> {
+async fn read_by(client: &Client, before: Option<&Fingerprint>) -> Result<Option<Catalog>> {
     client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
     // The text of a view waits for locks on its tables; a server process that nobody waits for must not stay.
     client.batch_execute("SET LOCAL lock_timeout = '4s'; SET LOCAL statement_timeout = '8s'").await?;
+    let now = Fingerprint::of_postgres(client).await?;
+    if before.is_some_and(|before| before.is_still(&now)) {
+        return Ok(None);
+    }
     let mut paths = paths(client).await?;
     // So that the texts of views name the schema of each table.
     client.batch_execute("SET LOCAL search_path = pg_catalog").await?;
@@ -85,11 +90,11 @@ async fn read_by(client: &Client) -> Result<Catalog> {
     let fires = "SELECT 1 FROM pg_event_trigger WHERE evtenabled <> 'D'";
     schema.definitions_fire = !self::rows::<1>(client, fires).await?.is_empty();
     let dialect = Dialect { version: version.parse().ok(), ..Dialect::new(Product::PostgreSql) };
-    Ok(Catalog { dialect, schema: Arc::new(schema), paths })
+    Ok(Some(Catalog { dialect, schema: Arc::new(schema), paths, fingerprint: Some(now) }))
 }
 
 /// The values of each row as texts; empty where one is NULL.
-async fn rows<const N: usize>(client: &Client, text: &str) -> Result<Vec<[String; N]>> {
+pub(super) async fn rows<const N: usize>(client: &Client, text: &str) -> Result<Vec<[String; N]>> {
     let mut rows = Vec::new();
     for message in client.simple_query(text).await? {
         if let SimpleQueryMessage::Row(row) = message {

@@ -106,6 +106,8 @@ struct Run {
     analysis: Analysis,
     whose: Whose,
     results: Vec<u16>,
+    /// For those who watch.
+    text: Option<String>,
 }
 
 impl Session {
@@ -157,8 +159,10 @@ impl Session {
     /// What a message runs, if it runs a statement.
     fn run(&self, command: &Command<'_>) -> Option<Run> {
         let blind = self.shared.known.blind().analyser;
-        let unknown =
-            |why| Some(Run { analysis: blind.lock().unknown(why), whose: Whose::Anybody, results: Vec::new() });
+        let unknown = |why| {
+            let text = self.shared.watchers.text(b"(a statement that is not looked at)");
+            Some(Run { analysis: blind.lock().unknown(why), whose: Whose::Anybody, results: Vec::new(), text })
+        };
         let mut is_sure = true;
         let (text, literals, results, whose) = match command.kind {
             Kind::Statements => {
@@ -187,7 +191,7 @@ impl Session {
         }
         let Under { dialect, analyser } = self.under(is_sure);
         let analysis = analyser.lock().analyse(&dialect, text, &literals);
-        Some(Run { analysis, whose, results })
+        Some(Run { analysis, whose, results, text: self.shared.watchers.text(text) })
     }
 
     /// Remembers a statement that is to be prepared.
@@ -397,8 +401,8 @@ impl Judge for Session {
             _ => {}
         }
         let mut shows = asked.statement.is_some();
-        if let Some(Run { analysis, whose, results }) = run {
-            self.shared.count(&analysis);
+        if let Some(Run { analysis, whose, results, text }) = run {
+            self.shared.seen(&analysis, text, whose, write.is_some());
             let is_alone = state.is_some_and(|state| state.transaction == Transaction::Closed) && self.block.is_none();
             let since = if is_alone && self.asked.is_empty() {
                 self.since
@@ -409,6 +413,7 @@ impl Judge for Session {
                 before: &Names::none(),
                 is_usual: !self.is_unknown && !self.is_set,
                 shows_past: self.is_standby,
+                has_written: self.with(&Names::none()) != Names::none(),
             };
             self.shared.charge(&analysis, whose, since, seen);
             shows |= !analysis.reads.keys().is_empty();

@@ -35,7 +35,7 @@ fn catalog() -> Catalog {
         roles: names(&["me"]),
         ..Paths::default()
     };
-    Catalog { dialect: Dialect::new(Server::PostgreSql), schema: Arc::new(schema), paths }
+    Catalog { dialect: Dialect::new(Server::PostgreSql), schema: Arc::new(schema), paths, fingerprint: None }
 }
 
 impl Talk {
@@ -45,7 +45,7 @@ impl Talk {
         let statements =
             Registry::new().family("verbena_database_statements_total", "Statements.", ["names"], 4).unwrap();
         let fills = Arc::new(Mutex::new(Fills::new(FillRules::default())));
-        let shared = Arc::new(Shared { known, fills, statements });
+        let shared = Arc::new(Shared { known, fills, statements, watchers: Arc::default() });
         let mut session = Session::new(shared.clone());
         session.login(&Login { user: b"me".to_vec(), database: Some(b"shop".to_vec()), ..Login::default() });
         session.setting(b"client_encoding", b"UTF8");
@@ -243,6 +243,25 @@ fn a_transaction_that_is_older_than_a_fill_may_show_the_past() {
     talk.session.setting(b"in_hot_standby", b"on");
     let charged = talk.charged(|talk| drop(talk.query("SELECT id FROM t", Closed, Closed)));
     assert_eq!(charged, Charged::NotStored(Why::OldSnapshot));
+}
+
+#[test]
+fn what_another_request_wrote_on_the_connection_is_not_shown_in_a_page_that_is_stored() {
+    let mut talk = Talk::new();
+    let other = talk.shared.fills.lock().pass(7);
+    let fill = talk.shared.fills.lock().begin(Some(8));
+    talk.query("BEGIN /* verbena_fill='0000000000000007' */", Closed, Open);
+    talk.query("SELECT id FROM t /* verbena_fill='0000000000000008' */", Open, Open);
+    talk.query("UPDATE t SET a = 'x' WHERE id = 1 /* verbena_fill='0000000000000007' */", Open, Open);
+    let charged = |talk: &Talk, fill| talk.shared.fills.lock().finish(fill);
+    assert!(has(&charged(&talk, fill), b"public", &Name::Rows), "it read before the write");
+    talk.query("ROLLBACK", Open, Closed);
+    let fill = talk.shared.fills.lock().begin(Some(9));
+    talk.query("BEGIN /* verbena_fill='0000000000000007' */", Closed, Open);
+    talk.query("UPDATE t SET a = 'x' WHERE id = 1 /* verbena_fill='0000000000000007' */", Open, Open);
+    talk.query("SELECT id FROM t /* verbena_fill='0000000000000009' */", Open, Open);
+    assert_eq!(charged(&talk, fill), Charged::NotStored(Why::Wrote), "it may be rolled back");
+    charged(&talk, other);
 }
 
 #[test]

@@ -1,22 +1,16 @@
-//! `verbena database`: what statements read and touch.
+//! `verbena database explain`: what a statement reads and touches.
 
 use std::io::Write;
 use std::path::Path;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use serde::Serialize;
 use verbena_database::{DatabaseError, Explanation, explain};
 
-use super::running;
+use crate::commands::running;
 use crate::config::{self, Flags, Whose};
 use crate::error::Result;
 use crate::output::{Format, output, write_json};
-
-/// Ask what the relay before the application's database makes of statements.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    Explain(Box<Explain>),
-}
 
 /// Show what a statement reads and touches under the catalog of the database, and why.
 ///
@@ -52,11 +46,10 @@ struct Shown<'a> {
     reasons: &'a [String],
 }
 
-impl Command {
+impl Explain {
     /// Asks and prints.
     pub fn run(self, file: Option<&Path>) -> Result<()> {
-        let Command::Explain(asked) = self;
-        let config = config::load(file, &asked.flags.0, Whose::Everyones)?.config.database;
+        let config = config::load(file, &self.flags.0, Whose::Everyones)?.config.database;
         let none = || {
             DatabaseError::Setting {
             key: "to",
@@ -66,8 +59,8 @@ impl Command {
         };
         let address = config.address()?.ok_or_else(none)?;
         running::block_on(async {
-            let explanation = explain(&address, asked.default.as_deref(), asked.statement.as_bytes()).await?;
-            print(&explanation, &asked.format)
+            let explanation = explain(&address, self.default.as_deref(), self.statement.as_bytes()).await?;
+            print(&explanation, &self.format)
         })
     }
 }

@@ -1,6 +1,7 @@
 //! What the tests of the command share.
 
 pub mod browser;
+pub mod crowd;
 pub mod rows;
 pub mod traffic;
 

@@ -1,13 +1,23 @@
 //! A shop whose database is behind the relay: its pages, and what a commit does to them.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use verbena_testkit::nodes::PATIENCE;
 use verbena_testkit::programs::wait_for;
 
+use super::crowd::{Crowd, Seen};
 use super::traffic::Client;
 
 /// Pages of rows of `products`, and a hand that writes through the relay.
 pub trait RowPages {
     /// Where the proxy is.
     fn address(&self) -> &str;
+
+    /// Where the proxy says its metrics.
+    fn status(&self) -> &Path;
 
     /// Statements by hand, through the relay.
     fn write(&self, statements: &str);
@@ -49,5 +59,61 @@ pub trait RowPages {
         }
         println!("counted: {rounds} commits, {asked} answers, {hits} hits, 0 stale");
         assert!(hits * 2 > asked, "{hits} hits of {asked}");
+    }
+
+    /// The counters whose names begin so, of those that are not 0.
+    fn counters(&self, beginning: &str) -> Vec<String> {
+        let mut stream = UnixStream::connect(self.status()).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: node\r\nconnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let all = text.lines().filter(|line| line.starts_with(beginning) && !line.ends_with(" 0"));
+        all.map(str::to_owned).collect()
+    }
+
+    /// How often the catalog was found so.
+    fn catalogs(&self, found: &str) -> u64 {
+        let all = self.counters("verbena_database_catalog_total");
+        let line = all.iter().find(|line| line.contains(&format!("\"{found}\"")));
+        line.map_or(0, |line| line.rsplit_once(' ').unwrap().1.parse().unwrap())
+    }
+
+    /// A statement that is not understood has the catalog looked at, and one that changes it has it read.
+    fn reads_its_catalog_once(&self, unknown: &str, changes: &str) {
+        // Changes of before may have come while it was read.
+        wait_for("a catalog that is unchanged", || {
+            let before = self.catalogs("unchanged");
+            self.write(unknown);
+            wait_for("a look at the catalog", || self.catalogs("unchanged") + self.catalogs("read") > before);
+            self.catalogs("unchanged") > before
+        });
+        let reads = self.catalogs("read");
+        for _ in 0..10 {
+            let looks = self.catalogs("unchanged");
+            self.write(unknown);
+            wait_for("a look at the catalog", || self.catalogs("unchanged") > looks);
+        }
+        assert_eq!(self.catalogs("read"), reads, "read again for nothing");
+        self.write(changes);
+        wait_for("the catalog to be read", || self.catalogs("read") > reads);
+    }
+
+    /// Readers and writers at once, of `pages` pages, until there are enough of both: nothing is stale.
+    fn is_crowded(&self, pages: usize, pause: Duration, (answers, writes, hits): (u64, u64, u64)) {
+        let crowd = Crowd { address: self.address(), pages, readers: 4, writers: 2, pause };
+        let began = Instant::now();
+        let is_enough =
+            |seen: &Seen| seen.stale > 0 || seen.answers >= answers && seen.writes >= writes && seen.hits >= hits;
+        let seen = crowd.ask(|counts| {
+            while !is_enough(&counts.seen()) && began.elapsed() < PATIENCE {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        println!("counted: {pages} pages, {seen:?}");
+        for beginning in ["verbena_proxy_not_stored_total", "verbena_proxy_misses_total", "verbena_database_"] {
+            self.counters(beginning).iter().for_each(|line| println!("  {line}"));
+        }
+        assert_eq!(seen.stale, 0);
+        assert!(is_enough(&seen), "wanted {answers} answers, {writes} writes and {hits} hits");
     }
 }

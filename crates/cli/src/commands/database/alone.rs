@@ -1,0 +1,128 @@
+//! `verbena database --to URL`: the relay on a node of its own, without a proxy.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use clap::Args;
+use serde::Serialize;
+use verbena_database::{DatabaseConfig, DatabaseError};
+use verbena_metrics::Registry;
+use verbena_node::{Event, Helper};
+use verbena_terms::Section;
+
+use crate::commands::relay;
+use crate::commands::running::{self, Signals, in_words, say};
+use crate::config::{self, Flag, Flags, Whose};
+use crate::dashboard;
+use crate::error::Result;
+use crate::output::Format;
+
+/// The relay alone.
+#[derive(Args, Debug)]
+pub struct Alone {
+    /// The application's database, mysql://USER:PASSWORD@HOST:PORT or postgres://USER:PASSWORD@HOST:PORT/DATABASE. The key database.to.
+    #[arg(long, value_name = "URL")]
+    to: Option<String>,
+
+    /// Where the application reaches the relay instead of the database; without it on loopback, at the port behind the database's. The key database.listen.
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+
+    #[command(flatten)]
+    format: Format,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+/// What is printed, a line each.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Line<'a> {
+    Relaying(Relaying<'a>),
+    Happened(&'a Event),
+    Ended { event: &'static str },
+}
+
+#[derive(Serialize)]
+struct Relaying<'a> {
+    event: &'static str,
+    /// What the node is called.
+    name: &'a str,
+    pid: u32,
+    /// Where programs reach the helper.
+    helper: &'a Path,
+    http: &'a Path,
+    address: SocketAddr,
+    socket: &'a Path,
+    to: String,
+}
+
+impl Alone {
+    /// Runs until it is told to end.
+    pub fn run(mut self, file: Option<&Path>) -> Result<()> {
+        let mut lay = |key, value| self.flags.0.push(Flag { section: DatabaseConfig::NAME, key, value });
+        if let Some(to) = &self.to {
+            lay("to", to.clone());
+        }
+        if let Some(listen) = self.listen {
+            lay("listen", listen.to_string());
+        }
+        let loaded = config::load(file, &self.flags.0, Whose::Nodes)?;
+        let settings = loaded.config.settings();
+        let json = self.format.json;
+        running::raise_open_files(settings.open_files() + 2 * 10_000);
+        running::block_on(async {
+            let mut signals = Signals::listen()?;
+            let observer = Box::new(move |event: &Event| say(json, &Line::Happened(event), words));
+            let registry = Arc::new(Registry::new());
+            // Before the helper joins a cluster that it would have to leave again.
+            loaded.config.database.address()?.ok_or_else(no_database)?;
+            let helper = Helper::start(&settings, vec![], registry.clone(), observer)?;
+            helper.show(dashboard::FILES);
+            let (helper, (database, only)) = running::beside(helper, |helper| {
+                relay::start(&loaded.config.database, helper, &registry)?.ok_or_else(|| no_database().into())
+            })?;
+            let relaying = Relaying {
+                event: "relaying",
+                name: helper.name(),
+                pid: std::process::id(),
+                helper: helper.socket(),
+                http: helper.http().0,
+                address: database.address(),
+                socket: database.socket(),
+                to: database.upstream().to_string(),
+            };
+            say(json, &Line::Relaying(relaying), words);
+            signals.until_the_end(&helper, || running::reload(file, &self.flags, &loaded)).await;
+            let stop = move || {
+                drop(database);
+                // It is free when no connection is left, and before its helper has gone.
+                drop(only);
+                helper.stop()
+            };
+            signals.leave(stop).await?;
+            say(json, &Line::Ended { event: "ended" }, words);
+            Ok(())
+        })
+    }
+}
+
+fn no_database() -> DatabaseError {
+    DatabaseError::Setting {
+        key: "to",
+        problem: "no database: give --to mysql://USER@HOST:PORT or postgres://USER@HOST:PORT/DATABASE, or write it into the configuration".into(),
+    }
+}
+
+/// A line, for people.
+fn words(line: &Line<'_>) -> String {
+    match line {
+        Line::Relaying(Relaying { name, pid, address, socket, to, .. }) => format!(
+            "relay of node {name} (process {pid})\ndatabase for your application, instead of {to}: {address} and {}",
+            socket.display()
+        ),
+        Line::Happened(event) => in_words(event),
+        Line::Ended { .. } => "ended".into(),
+    }
+}

@@ -1,0 +1,151 @@
+//! The relay on a node of its own, and what people see who watch it.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+
+use serde_json::Value;
+use verbena_testkit::nodes::Cluster;
+use verbena_testkit::postgresql::Postgresql;
+use verbena_testkit::programs::{has, output, verbena, wait_for};
+
+use crate::common::traffic::{Client, Ended, started};
+use crate::postgresql::{PYTHON, by_hand, make, ports};
+
+/// A cluster of a relay and a proxy.
+struct Site {
+    cluster: Cluster,
+    database: &'static str,
+    /// The relay's port, and its socket.
+    relay: (String, PathBuf),
+    proxy: String,
+    _server: Arc<Postgresql>,
+    _processes: [Ended; 3],
+}
+
+impl Site {
+    fn open(database: &'static str) -> Option<Site> {
+        let server = Postgresql::get()?;
+        if !has(PYTHON, &["-c", "import psycopg2"]) {
+            return None;
+        }
+        make(&server, database);
+        let cluster = Cluster::new("2s", &[("relay", "shm://relay".into()), ("proxy", "shm://proxy".into())]);
+        let start = |arguments: &[&str], name: &str, event: &str| -> (Ended, Value) {
+            let mut command = verbena(arguments);
+            command.args(["--json", "--cluster-name", name, "--node-state", &format!("state-{name}")]);
+            let log = std::fs::File::create(cluster.path().join(format!("{name}.log"))).unwrap();
+            let (process, line) =
+                started(command.current_dir(cluster.path()).stderr(log), |line| line.contains(&format!("\"{event}\"")));
+            (process, serde_json::from_str(&line).unwrap())
+        };
+        let to = format!("postgres://shop:secret@localhost/{database}?socket={}", server.directory.path().display());
+        let (relay, relaying) = start(&["database", "--to", &to, "--listen", "127.0.0.1:0"], "relay", "relaying");
+        let (_, port) = relaying["address"].as_str().unwrap().rsplit_once(':').unwrap();
+        let [listen] = ports();
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/apps/shop_postgres.py");
+        let mut application = Command::new(PYTHON);
+        application.arg(program).args(["127.0.0.1", port, &listen, database]).stderr(Stdio::null());
+        let (application, _) = started(&mut application, |line| line.starts_with("serving"));
+        let origin = format!("http://127.0.0.1:{listen}");
+        let (proxy, serving) = start(&["proxy", "--listen", "127.0.0.1:0", "--origin", &origin], "proxy", "serving");
+        let socket = cluster.path().join(relaying["socket"].as_str().unwrap());
+        let relay_at = (port.to_owned(), socket);
+        let address = serving["address"].as_str().unwrap().to_owned();
+        let _processes = [application, proxy, relay];
+        Some(Site { cluster, database, relay: relay_at, proxy: address, _server: server, _processes })
+    }
+
+    /// A statement by hand through the relay's socket.
+    fn by_hand(&self, statement: &str) -> Command {
+        let (port, socket) = &self.relay;
+        by_hand(socket.parent().unwrap(), port, self.database, statement)
+    }
+
+    fn get(&self, path: &str) -> (String, bool) {
+        let answer = Client::new(&self.proxy).ask("GET", path);
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        (answer.body, answer.hit)
+    }
+
+    /// `verbena database watch`, line by line.
+    fn watch(&self, more: &[&str]) -> (Ended, Receiver<String>) {
+        let mut watch = verbena(&["database", "watch", "--cluster-name", "relay"]);
+        watch.args(more).current_dir(self.cluster.path()).stdout(Stdio::piped());
+        let mut watch = Ended(watch.spawn().unwrap());
+        let lines = BufReader::new(watch.0.stdout.take().unwrap()).lines();
+        let (tell, told) = channel();
+        std::thread::spawn(move || lines.map_while(Result::ok).all(|line| tell.send(line).is_ok()));
+        (watch, told)
+    }
+}
+
+#[test]
+fn each_commit_through_a_relay_alone_reaches_the_proxies_of_its_cluster() {
+    let Some(site) = Site::open("relay_alone") else { return };
+    wait_for("a hit", || site.get("/product/1").1);
+    for price in 100..110 {
+        output(&mut site.by_hand(&format!("UPDATE products SET price = {price} WHERE id = 1")));
+        assert_eq!(site.get("/product/1").0, format!("[(1, 'tea', {price})]"));
+    }
+    wait_for("a hit again", || site.get("/product/1").1);
+    // There is one for the cluster.
+    let to = "postgres://shop:secret@localhost/shop";
+    let mut second = verbena(&["database", "--to", to, "--listen", "127.0.0.1:0", "--cluster-name", "proxy"]);
+    let second = second.current_dir(site.cluster.path()).output().unwrap();
+    assert!(!second.status.success());
+}
+
+#[test]
+fn the_socket_of_a_relay_is_put_back() {
+    let Some(site) = Site::open("relay_socket") else { return };
+    let (_, socket) = &site.relay;
+    output(&mut site.by_hand("SELECT 1"));
+    std::fs::remove_file(socket).unwrap();
+    wait_for("a socket that is put back", || site.by_hand("SELECT 1").output().unwrap().status.success());
+}
+
+#[test]
+fn what_the_relay_sees_is_shown_as_it_happens() {
+    let Some(site) = Site::open("relay_watched") else { return };
+    let (_json, lines) = site.watch(&["--json"]);
+    let (_words, words) = site.watch(&["--wide"]);
+    let tag = "/* verbena_fill='00000000000000ab' */";
+    let (mut seen, mut said) = (Vec::<Value>::new(), Vec::<String>::new());
+    let of = |seen: &[Value], event: &str, text: &str| {
+        let is_it = |line: &&Value| {
+            line["event"] == event && line["statement"].as_str().is_none_or(|statement| statement.contains(text))
+        };
+        seen.iter().rfind(is_it).cloned()
+    };
+    // Whoever watches sees what comes from then on, and the catalog is known at some time.
+    wait_for("statements and updates", || {
+        output(&mut site.by_hand(&format!("UPDATE products SET price = 5 WHERE id = 1 {tag}")));
+        output(&mut site.by_hand("SELECT total()"));
+        seen.extend(lines.try_iter().map(|line| serde_json::from_str::<Value>(&line).unwrap()));
+        said.extend(words.try_iter());
+        let is_known = of(&seen, "statement", "UPDATE").is_some_and(|line| line["named_by"] == "rows");
+        is_known && of(&seen, "statement", "total").is_some() && !said.is_empty()
+    });
+    let update = of(&seen, "statement", "UPDATE").unwrap();
+    assert_eq!((&update["tag"], &update["is_held"]), (&"00000000000000ab".into(), &true.into()), "{update}");
+    assert!(update["touches"].as_array().unwrap().contains(&"public.products: the row 1".into()), "{update}");
+    let unknown = of(&seen, "statement", "total").unwrap();
+    assert!(unknown["named_by"] == "everything" && !unknown["reasons"].as_array().unwrap().is_empty(), "{unknown}");
+    let begun = of(&seen, "update", "").unwrap();
+    assert!(begun["result"] == "begun" && begun["commits"].as_u64() >= Some(1), "{begun}");
+    assert_eq!(of(&seen, "ended", "").unwrap()["outcome"], "answered");
+    assert!(said.iter().any(|line| line.starts_with("everything") && line.contains("SELECT total()")), "{said:?}");
+    assert!(said.iter().all(|line| !line.starts_with("rows") && !line.starts_with("ended")), "{said:?}");
+}
+
+#[test]
+fn without_a_relay_there_is_nothing_to_watch() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut watch = verbena(&["database", "watch", "--node-runtime", "run"]);
+    let told = watch.current_dir(directory.path()).output().unwrap();
+    assert_eq!(told.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&told.stderr).contains("no relay runs here"), "{told:?}");
+}
