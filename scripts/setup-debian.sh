@@ -96,7 +96,7 @@ if [ "$what" = test ]; then
     /usr/bin/python3 -c 'import pymemcache' 2>/dev/null || packages+=(python3-pymemcache)
 fi
 if [ "$what" = test ]; then
-    for extension in mysqli:php8.2-mysql dom:php8.2-xml; do
+    for extension in mysqli:php8.2-mysql dom:php8.2-xml memcached:php8.2-memcached; do
         php -m 2>/dev/null | grep -qx "${extension%%:*}" || packages+=("${extension##*:}")
     done
 fi

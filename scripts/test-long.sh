@@ -39,8 +39,8 @@ memory() {
 }
 # A million statements on SQLite; a hundred thousand random conversations through the relay, and streams of commands beside memcached.
 statements() { run_alone -p verbena-statements -p verbena-relay -p verbena-memcache; }
-# Ten thousand seeds of the cooperative cache and of transfers, its longest traces, and a million operations on a mount.
-systems() { run_tests -p verbena-coop -p verbena-transfer -p verbena-ftp -p verbena-bank -p verbena-mount -p verbena-gluster; }
+# Ten thousand seeds of the cooperative cache and of transfers, pools under every scheme and with clients of others, its longest traces, and a million operations on a mount.
+systems() { run_tests -p verbena-coop -p verbena-pool -p verbena-transfer -p verbena-ftp -p verbena-bank -p verbena-mount -p verbena-gluster; }
 # A bank in volumes of a real glusterd, enabled, killed and disabled.
 mounts() { run_tests -p verbena-cli -E 'test(/^gluster::/)'; }
 # MediaWiki and WordPress, as Debian packages them, behind three Apaches, two application servers and the relay, two minutes each.

@@ -14,6 +14,7 @@
 
 mod child;
 mod content;
+mod coop;
 mod cores;
 mod cpu;
 mod emulator;

@@ -118,11 +118,18 @@ impl Membership {
         Ok(Membership::listed(terms, members, own, false))
     }
 
-    /// The same, where this node lends memory to the cooperative cache, or does not. What its configuration says of memory decides, not a list of roles.
+    /// The same, where this node lends memory to the cooperative cache, or does not; if it is passive it is no home there. What its configuration says of memory
+    /// decides, not a list of roles.
     #[must_use]
-    pub fn in_pool(mut self, is_in: bool) -> Membership {
+    pub fn in_pool(mut self, is_in: bool, is_passive: bool) -> Membership {
         let roles = &mut self.own.roles;
-        *roles = if is_in { roles.and(Role::Pool) } else { roles.without(Role::Pool) };
+        *roles = roles.without(Role::Pool).without(Role::Passive);
+        if is_in {
+            *roles = roles.and(Role::Pool);
+        }
+        if is_in && is_passive {
+            *roles = roles.and(Role::Passive);
+        }
         self
     }
 

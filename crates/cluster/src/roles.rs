@@ -16,6 +16,8 @@ pub enum Role {
     Updater,
     /// Lends memory to the cooperative cache. A node has this role by its configuration of the pool, beside the others.
     Pool,
+    /// Is no home of the cooperative cache: it only lends. Of its configuration as well, and only beside [`Role::Pool`].
+    Passive,
 }
 
 /// A set of roles; written as a list, `["home", "updater"]`.
@@ -53,7 +55,9 @@ impl Roles {
     }
 
     fn each(self) -> impl Iterator<Item = Role> {
-        [Role::Home, Role::Reader, Role::Updater, Role::Pool].into_iter().filter(move |role| self.has(*role))
+        [Role::Home, Role::Reader, Role::Updater, Role::Pool, Role::Passive]
+            .into_iter()
+            .filter(move |role| self.has(*role))
     }
 }
 

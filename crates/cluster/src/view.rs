@@ -152,7 +152,7 @@ impl View {
 impl Member {
     /// Whether it is a home of the cooperative cache.
     pub fn is_pool_home(&self) -> bool {
-        self.roles.has(Role::Home) && self.roles.has(Role::Pool)
+        self.roles.has(Role::Home) && self.roles.has(Role::Pool) && !self.roles.has(Role::Passive)
     }
 
     /// What is wrong with it, if something is.

@@ -9,10 +9,16 @@
 //! without a copy, so its memory is not used again until it is released (rule K3). Memory of any other is used again at once; nobody is
 //! told, because an object that is read says itself which version it is.
 //!
+//! The schemes of chapter 7 let the least recently used go: their figures rest on that.
+//!
 //! What a holder does to its memory it does through [`Memory`], which a driver gives: a region that others read.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
+use serde::{Deserialize, Serialize};
+
+use crate::extents::Extents;
+use crate::ghosts::Ghosts;
 use crate::object::{FILLING, Object};
 use crate::place::{UNIT_BYTES, hash_of};
 use crate::version::Version;
@@ -70,7 +76,7 @@ impl Memory for OwnMemory {
 }
 
 /// What room may be made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Room {
     /// Free memory alone.
     Free,
@@ -78,6 +84,8 @@ pub enum Room {
     Redundant,
     /// Any object, redundant ones first.
     Any,
+    /// Any object, as the replacement has them, redundant or not.
+    Next,
 }
 
 /// An object that left: its home is told if the place word names it (rule K11).
@@ -112,6 +120,8 @@ struct Slot {
     is_redundant: bool,
     /// Sends in flight.
     held: u16,
+    /// When it came here or was spared last, in milliseconds of the holder's clock.
+    since: u32,
 }
 
 /// A node's share of the memory.
@@ -129,6 +139,9 @@ pub struct Holder<M> {
     ghosts: Ghosts,
     serial: u32,
     swept: Option<(u32, u64)>,
+    now_ms: u32,
+    /// The least recently used goes, in place of S3-FIFO's choice.
+    is_lru: bool,
 }
 
 impl<M: Memory> Holder<M> {
@@ -147,6 +160,8 @@ impl<M: Memory> Holder<M> {
             ghosts: Ghosts::default(),
             serial: 0,
             swept: None,
+            now_ms: 0,
+            is_lru: false,
         }
     }
 
@@ -198,27 +213,70 @@ impl<M: Memory> Holder<M> {
         coldest
     }
 
+    /// The time, in milliseconds from any moment.
+    pub fn set_now(&mut self, ms: u32) {
+        self.now_ms = ms;
+    }
+
+    /// The least recently used goes from now on, or what S3-FIFO lets go.
+    pub fn set_lru(&mut self, is_lru: bool) {
+        self.is_lru = is_lru;
+    }
+
+    /// For how many milliseconds the object that would go next has been here without being spared.
+    pub fn age_of_next(&self) -> u32 {
+        let (queue, state) = if self.is_small_next() { (&self.small, State::Small) } else { (&self.main, State::Main) };
+        let here = |(unit, serial): &(u32, u32)| {
+            self.slots.get(unit).filter(|slot| slot.serial == *serial && slot.state == state)
+        };
+        queue.iter().find_map(here).map_or(0, |slot| self.now_ms.wrapping_sub(slot.since))
+    }
+
+    /// What the replacement would let go, and who is to have it: its place, its units and its version. It stays here, and is next again last.
+    pub fn give_away(&mut self) -> Option<(u32, u32, Version)> {
+        let unit = self.victim()?;
+        let slot = self.slots.get(&unit)?;
+        let entry = (unit, slot.serial);
+        match slot.state {
+            State::Small => self.small.push_back(entry),
+            _ => self.main.push_back(entry),
+        }
+        Some((unit, slot.units, Version(self.memory.read_word(unit))))
+    }
+
     /// Room for an object of so many units, with what had to leave for it. `None`: no room can be made of that.
     pub fn reserve(&mut self, units: u32, room: Room, evicted: &mut Vec<Evicted>) -> Option<u32> {
+        self.reserve_beside(units, 0, room, evicted)
+    }
+
+    /// The same, with `kept` units that stay free: the buffer. It is used too where nothing else can leave any more.
+    pub fn reserve_beside(&mut self, units: u32, kept: u32, room: Room, evicted: &mut Vec<Evicted>) -> Option<u32> {
         if units > self.units {
             return None;
         }
+        let mut kept = kept.min(self.units - units);
         loop {
-            if let Some(unit) = self.free.take(units) {
+            if self.free.units >= units + kept
+                && let Some(unit) = self.free.take(units)
+            {
                 // Head first: nothing that lies here counts from now on.
                 self.memory.write_word(unit, FILLING.0);
                 self.serial = self.serial.wrapping_add(1);
-                let slot =
-                    Slot { units, serial: self.serial, state: State::Filling, hits: 0, is_redundant: false, held: 0 };
-                self.slots.insert(unit, slot);
+                let (serial, state, since) = (self.serial, State::Filling, self.now_ms);
+                self.slots.insert(unit, Slot { units, serial, state, hits: 0, is_redundant: false, held: 0, since });
                 return Some(unit);
             }
             let victim = match room {
                 Room::Free => None,
                 Room::Redundant => self.redundant_victim(),
-                Room::Any => self.redundant_victim().or_else(|| self.victim()),
+                Room::Any => self.redundant_victim().or_else(|| self.victim_for_good()),
+                Room::Next => self.victim_for_good(),
             };
-            evicted.push(self.evict(victim?));
+            match victim {
+                Some(victim) => evicted.push(self.evict(victim)),
+                None if kept > 0 && matches!(room, Room::Any | Room::Next) => kept = 0,
+                None => return None,
+            }
         }
     }
 
@@ -236,7 +294,7 @@ impl<M: Memory> Holder<M> {
         let entry = (unit, slot.serial);
         let (units, hash) =
             (slot.units, Object::decode(&self.memory.read(unit, slot.units)).map(|(_, object)| hash_of(&object.key)));
-        if hash.is_some_and(|hash| self.ghosts.take(hash)) {
+        if self.is_lru || hash.is_some_and(|hash| self.ghosts.take(hash)) {
             slot.state = State::Main;
             self.main.push_back(entry);
         } else {
@@ -274,6 +332,11 @@ impl<M: Memory> Holder<M> {
         Some(Version(self.memory.read_word(unit)))
     }
 
+    /// Units of the object that begins here.
+    pub fn units_at(&self, unit: u32) -> Option<u32> {
+        self.slots.get(&unit).map(|slot| slot.units)
+    }
+
     /// The object that begins here, if it is of this version.
     pub fn object(&self, unit: u32, version: Version) -> Option<Object> {
         let slot = self.slots.get(&unit).filter(|_| self.version_at(unit) == Some(version))?;
@@ -286,7 +349,25 @@ impl<M: Memory> Holder<M> {
             && let Some(slot) = self.slots.get_mut(&unit)
         {
             slot.hits = slot.hits.saturating_add(times).min(MOST_HITS);
+            if self.is_lru {
+                self.renew(unit);
+            }
         }
+    }
+
+    /// It goes last again.
+    fn renew(&mut self, unit: u32) {
+        let Some(slot) = self.slots.get_mut(&unit) else { return };
+        if slot.state == State::Small {
+            self.small_units -= slot.units;
+        }
+        self.serial = self.serial.wrapping_add(1);
+        (slot.serial, slot.state, slot.hits, slot.since) = (self.serial, State::Main, 0, self.now_ms);
+        self.main.push_back((unit, self.serial));
+        if slot.is_redundant {
+            self.redundant.push_back((unit, self.serial));
+        }
+        self.compact();
     }
 
     /// The place word names another copy now, or this one.
@@ -407,14 +488,30 @@ impl<M: Memory> Holder<M> {
         None
     }
 
-    /// The object that S3-FIFO lets go.
+    /// One that leaves: a ghost of it stays.
+    fn victim_for_good(&mut self) -> Option<u32> {
+        let unit = self.victim()?;
+        let slot = self.slots.get(&unit).filter(|slot| slot.state == State::Small);
+        let object = slot.and_then(|slot| Object::decode(&self.memory.read(unit, slot.units)));
+        if let Some((_, object)) = object {
+            self.ghosts.add(hash_of(&object.key), self.slots.len());
+        }
+        Some(unit)
+    }
+
+    fn is_small_next(&self) -> bool {
+        // Of another replacement what is in the small queue is the oldest.
+        let is_small_full = self.is_lru || self.small_units > self.units / SMALL_PART || self.main.is_empty();
+        is_small_full && !self.small.is_empty()
+    }
+
+    /// The object that S3-FIFO lets go. It is in no queue any more.
     fn victim(&mut self) -> Option<u32> {
         // An object that was hit goes round, one hit less: so twice the hits of all objects end it, unless all are held.
         let mut rounds = (self.small.len() + self.main.len()) * (usize::from(MOST_HITS) + 2);
         while rounds > 0 {
             rounds -= 1;
-            let is_small_full = self.small_units > self.units / SMALL_PART || self.main.is_empty();
-            let queue = if is_small_full && !self.small.is_empty() { State::Small } else { State::Main };
+            let queue = if self.is_small_next() { State::Small } else { State::Main };
             let popped = match queue {
                 State::Small => self.small.pop_front(),
                 _ => self.main.pop_front(),
@@ -425,15 +522,9 @@ impl<M: Memory> Holder<M> {
                 continue;
             };
             if slot.held == 0 && slot.hits == 0 {
-                if queue == State::Small {
-                    let object = Object::decode(&self.memory.read(unit, slot.units));
-                    let most = self.slots.len();
-                    if let Some((_, object)) = object {
-                        self.ghosts.add(hash_of(&object.key), most);
-                    }
-                }
                 return Some(unit);
             }
+            slot.since = self.now_ms;
             if slot.state == State::Small {
                 self.small_units -= slot.units;
                 (slot.state, slot.hits) = (State::Main, 0);
@@ -443,88 +534,5 @@ impl<M: Memory> Holder<M> {
             self.main.push_back((unit, serial));
         }
         None
-    }
-}
-
-/// Free memory: pieces by where they are and by how large they are. Neighbours become one.
-#[derive(Debug)]
-struct Extents {
-    by_unit: BTreeMap<u32, u32>,
-    by_length: BTreeSet<(u32, u32)>,
-    units: u32,
-}
-
-impl Extents {
-    fn new(units: u32) -> Extents {
-        let mut extents = Extents { by_unit: BTreeMap::new(), by_length: BTreeSet::new(), units: 0 };
-        if units > 0 {
-            extents.give(0, units);
-        }
-        extents
-    }
-
-    /// Best fit.
-    fn take(&mut self, units: u32) -> Option<u32> {
-        let (length, unit) = *self.by_length.range((units, 0)..).next()?;
-        self.remove(unit, length);
-        if length > units {
-            self.insert(unit + units, length - units);
-        }
-        self.units -= units;
-        Some(unit)
-    }
-
-    fn give(&mut self, unit: u32, units: u32) {
-        self.units += units;
-        let (mut start, mut length) = (unit, units);
-        if let Some((&before, &many)) = self.by_unit.range(..unit).next_back()
-            && before + many == unit
-        {
-            self.remove(before, many);
-            (start, length) = (before, length + many);
-        }
-        if let Some(&many) = self.by_unit.get(&(unit + units)) {
-            self.remove(unit + units, many);
-            length += many;
-        }
-        self.insert(start, length);
-    }
-
-    fn insert(&mut self, unit: u32, length: u32) {
-        self.by_unit.insert(unit, length);
-        self.by_length.insert((length, unit));
-    }
-
-    fn remove(&mut self, unit: u32, length: u32) {
-        self.by_unit.remove(&unit);
-        self.by_length.remove(&(length, unit));
-    }
-}
-
-/// Hashes of objects that left the small queue.
-#[derive(Debug, Default)]
-struct Ghosts {
-    order: VecDeque<(u64, u64)>,
-    serials: HashMap<u64, u64>,
-    serial: u64,
-}
-
-impl Ghosts {
-    /// Remembers it; at most that many.
-    fn add(&mut self, hash: u64, most: usize) {
-        self.serial += 1;
-        self.serials.insert(hash, self.serial);
-        self.order.push_back((hash, self.serial));
-        while self.order.len() > most.max(1) {
-            if let Some((hash, serial)) = self.order.pop_front()
-                && self.serials.get(&hash) == Some(&serial)
-            {
-                self.serials.remove(&hash);
-            }
-        }
-    }
-
-    fn take(&mut self, hash: u64) -> bool {
-        self.serials.remove(&hash).is_some()
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use verbena_cluster::{View, pool_home_of};
 use verbena_terms::Incarnation;
 
+use crate::copies::Copies;
 use crate::message::{Ask, Expect, Verdict, Wanted};
 use crate::mirror::Change;
 use crate::place::Place;
@@ -21,6 +22,7 @@ pub(crate) struct Home {
     pub table: Table,
     versions: Versions,
     rules: Rules,
+    copies: Copies,
     /// Of each asker in this view, the number of its last request. A message may come twice after a reconnection.
     heard: BTreeMap<Incarnation, u64>,
     /// What this node kept for homes that are gone, or have given keys up to it: taken up when the view is in effect (rule K9).
@@ -29,7 +31,14 @@ pub(crate) struct Home {
 
 impl Home {
     pub fn new(table: Table, rules: Rules) -> Home {
-        Home { table, versions: Versions::default(), rules, heard: BTreeMap::new(), inherited: vec![] }
+        Home {
+            table,
+            versions: Versions::default(),
+            rules,
+            copies: Copies::default(),
+            heard: BTreeMap::new(),
+            inherited: vec![],
+        }
     }
 
     /// Acknowledges a view: entries of keys that others are home of in it are given up, as they stand now (rule K7). Nothing is decided or answered
@@ -37,6 +46,7 @@ impl Home {
     pub fn enter(&mut self, view: &View, me: Incarnation) -> HandOvers {
         self.table.open(0);
         self.heard.clear();
+        self.copies.clear();
         let leaves = |hash| pool_home_of(hash, view) != Some(me);
         let given = if !self.rules.drops_given_up {
             self.table.iter().filter(|(hash, _)| leaves(*hash)).collect()
@@ -140,9 +150,10 @@ impl Home {
         })
     }
 
-    /// Writes what was decided.
-    pub fn apply(&mut self, change: &Change) {
+    /// Writes what was decided. Returns where copies are of what it replaced, beside the one that was named.
+    pub fn apply(&mut self, change: &Change) -> Vec<Place> {
         self.write(change.hash, change.version, change.place);
+        change.replaced.map_or(vec![], |(version, _)| self.copies.take_all(change.hash, version))
     }
 
     /// All that was installed until now is below this (rule K10).
@@ -150,22 +161,50 @@ impl Home {
         self.versions.floor()
     }
 
-    /// Makes nothing of all that is below (rule K10).
-    pub fn flush(&mut self, floor: Version) {
+    /// Makes nothing of all that is below (rule K10). Returns where it lies.
+    pub fn flush(&mut self, floor: Version) -> Vec<(Place, Version)> {
+        let before = self.table.floor();
         self.table.raise_floor(floor);
+        let mut flushed = vec![];
+        for (hash, Entry { version, place }) in self.table.flushed_since(before) {
+            flushed.push((place, version));
+            flushed.extend(self.copies.take_all(hash, version).into_iter().map(|copy| (copy, version)));
+        }
+        flushed
     }
 
     /// Names another copy, if the version is still this (rule K8). Returns the place that it named before.
     pub fn relocate(&mut self, hash: u64, version: Version, place: Place) -> Option<Place> {
         let current = self.table.get(hash)?;
         let version = if self.rules.compares_moved { version } else { current.version };
+        self.copies.forget(hash, place);
         self.table.relocate(hash, version, place).then_some(current.place)
     }
 
-    /// The copy is gone: so is the entry, if it still names it (rule K11).
-    pub fn gone(&mut self, hash: u64, version: Version, place: Place) {
-        if self.table.get(hash) == Some(Entry { version, place }) || !self.rules.compares_gone {
-            self.table.remove(hash);
+    /// A copy is there too. False if it is one of no value that is valid.
+    pub fn copied(&mut self, hash: u64, version: Version, place: Place) -> bool {
+        match self.table.get(hash) {
+            Some(entry) if entry.version == version => {
+                if entry.place != place {
+                    self.copies.add(hash, version, place);
+                }
+                true
+            }
+            _ => false,
         }
+    }
+
+    /// The copy is gone: so is the entry, if it still names it and no other copy is known (rule K11). Returns the one that it names from now on.
+    pub fn gone(&mut self, hash: u64, version: Version, place: Place) -> Option<Place> {
+        if self.table.get(hash) == Some(Entry { version, place }) || !self.rules.compares_gone {
+            let other = self.copies.take(hash, version, place);
+            match other {
+                Some(other) => drop(self.table.relocate(hash, version, other)),
+                None => drop(self.table.remove(hash)),
+            }
+            return other;
+        }
+        self.copies.forget(hash, place);
+        None
     }
 }

@@ -7,7 +7,10 @@
 //! [`Table`] is a home's part of the key table. [`Holder`] is a node's share of the memory: allocation, replacement, expiry. [`placement`] has
 //! the schemes that say where an object goes: those of chapter 7 and an adaptive one. [`Coop`] is a node: home, holder and reader in one machine.
 
+mod copies;
+mod extents;
 mod fetch;
+mod ghosts;
 pub mod holder;
 mod home;
 mod machine;
@@ -24,10 +27,11 @@ pub mod table;
 mod version;
 
 pub use holder::Holder;
-pub use machine::{Action, Clocks, Completion, Coop, Settings};
-pub use message::{Ask, Expect, Frame, Offered, Verdict, Wanted};
+pub use machine::{Action, Clocks, Completion, Coop, Settings, Tally};
+pub use message::{Ask, Board, Expect, Frame, Offered, Shown, Takes, Verdict, Wanted};
 pub use object::Object;
 pub use place::{Place, UNIT_BYTES, hash_of};
+pub use placement::{Chosen, SchemeName};
 pub use rules::Rules;
 pub use table::Table;
 pub use version::{Version, Versions};

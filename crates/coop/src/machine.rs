@@ -19,19 +19,23 @@ use verbena_terms::{Incarnation, Time, ViewNumber};
 use crate::fetch::Next;
 use crate::holder::{Evicted, Holder, Memory};
 use crate::home::Home;
-use crate::message::{Ask, Expect, Frame, Verdict};
+use crate::message::{Expect, Frame};
 use crate::mirror::{Mirrors, Outbox};
 use crate::object::ReadBack;
 use crate::place::{Place, hash_of};
-use crate::placement::Scheme;
+use crate::placement::{Chosen, Scheme, SchemeName};
 use crate::rules::Rules;
 use crate::table::{Entry, Geometry, Look, Table};
 use crate::version::Version;
 use crate::work::{Command, Failure, Looking, Reply, Stage, Work};
 
 mod decide;
+mod measured;
+mod messages;
 mod mirrored;
 mod room;
+
+pub use measured::Tally;
 
 /// Both clocks of a node.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +57,8 @@ pub struct Settings {
     pub patience: Duration,
     /// What a value may be.
     pub limits: Limits,
+    /// Where objects go, until another scheme is chosen.
+    pub scheme: SchemeName,
     /// Homes have mirrors (rule K9).
     pub mirror: bool,
     /// Which rules are kept.
@@ -121,6 +127,7 @@ pub struct Coop<M> {
     before: Option<Arc<View>>,
     holder: Holder<M>,
     scheme: Box<dyn Scheme + Send>,
+    chosen: Chosen,
     settings: Settings,
     works: BTreeMap<u64, Work>,
     /// Requests that were sent to homes.
@@ -134,25 +141,23 @@ pub struct Coop<M> {
     /// Reads of other nodes' memory that their holders have not been told of: a sample.
     hits: Vec<(Place, Version)>,
     room: room::Elsewhere,
+    measured: measured::Measured,
     /// Hand-overs of views that are still to be acknowledged here.
     early: Vec<(ViewNumber, Vec<(u64, Entry)>)>,
 }
 
 impl<M: Memory> Coop<M> {
     /// A node that is in no view.
-    pub fn new(me: Incarnation, memory: M, scheme: Box<dyn Scheme + Send>, settings: Settings) -> Coop<M> {
+    pub fn new(me: Incarnation, memory: M, settings: Settings) -> Coop<M> {
         let table = Table::new(settings.buckets.0, settings.buckets.1);
-        Coop::over(me, memory, table, scheme, settings)
+        Coop::over(me, memory, table, settings)
     }
 
     /// The same, with this empty table.
-    pub fn over(
-        me: Incarnation,
-        memory: M,
-        table: Table,
-        scheme: Box<dyn Scheme + Send>,
-        settings: Settings,
-    ) -> Coop<M> {
+    pub fn over(me: Incarnation, memory: M, table: Table, settings: Settings) -> Coop<M> {
+        let scheme = settings.scheme.scheme();
+        let mut holder = Holder::new(memory, settings.units);
+        holder.set_lru(scheme.replaces_lru());
         Coop {
             me,
             view: None,
@@ -161,8 +166,9 @@ impl<M: Memory> Coop<M> {
             outbox: Outbox::default(),
             mirrors: Mirrors::default(),
             before: None,
-            holder: Holder::new(memory, settings.units),
+            holder,
             scheme,
+            chosen: Chosen { nth: 0, name: settings.scheme },
             settings,
             works: BTreeMap::new(),
             asks: 0,
@@ -172,6 +178,7 @@ impl<M: Memory> Coop<M> {
             now: Time::ZERO,
             hits: vec![],
             room: room::Elsewhere::default(),
+            measured: measured::Measured::default(),
             early: vec![],
         }
     }
@@ -186,9 +193,35 @@ impl<M: Memory> Coop<M> {
         &self.holder
     }
 
-    /// Another scheme from now on. Objects stay where they are.
-    pub fn set_scheme(&mut self, scheme: Box<dyn Scheme + Send>) {
-        self.scheme = scheme;
+    /// The scheme that it goes by.
+    pub fn chosen(&self) -> Chosen {
+        self.chosen
+    }
+
+    /// The keys that its clients read most, the hottest first, at most so many; a count for each that says how much more one is read than another.
+    pub fn hottest(&self, most: usize) -> Vec<(Vec<u8>, u64)> {
+        self.measured.hottest(most)
+    }
+
+    /// What it counted.
+    pub fn tally(&self) -> Tally {
+        self.measured.tally
+    }
+
+    /// Another scheme from now on, at all nodes as they hear of it. Objects stay where they are.
+    pub fn choose(&mut self, name: SchemeName) {
+        self.follow(Chosen { nth: self.chosen.nth + 1, name });
+    }
+
+    /// The scheme that others go by, if it was chosen later.
+    pub fn follow(&mut self, chosen: Chosen) {
+        if self.chosen.yields_to(chosen) {
+            if self.chosen.name != chosen.name {
+                self.scheme = chosen.name.scheme();
+                self.holder.set_lru(self.scheme.replaces_lru());
+            }
+            self.chosen = chosen;
+        }
     }
 
     fn number(&self) -> ViewNumber {
@@ -198,6 +231,7 @@ impl<M: Memory> Coop<M> {
     /// Its lease, each time before anything that depends on it.
     pub fn lease(&mut self, lease: Lease, now: Time) {
         (self.lease, self.now) = (lease, now);
+        self.holder.set_now((now.nanos() / 1_000_000) as u32);
         let Some(view) = self.view.clone() else { return };
         if (lease.in_effect >= view.number() || !self.settings.rules.opens_in_effect)
             && self.home.open(&view, self.me)
@@ -247,6 +281,9 @@ impl<M: Memory> Coop<M> {
         let stage = Stage::Flushing { homes: BTreeSet::new() };
         let deadline = clocks.now + self.settings.patience;
         let work = Work { key, hash, operation, value, view: self.number(), deadline, attempts: 0, stage };
+        if work.is_read() {
+            self.measured.asked(&work.key);
+        }
         if is_flush { self.flush_again(id, work, out) } else { self.begin(id, work, clocks, out) }
     }
 
@@ -378,74 +415,6 @@ impl<M: Memory> Coop<M> {
         }
     }
 
-    /// A message: its view is the one that this node is in, or a later one (then only hand-overs are kept).
-    pub fn frame(&mut self, from: Incarnation, view: ViewNumber, frame: Frame, clocks: Clocks, out: &mut Vec<Action>) {
-        let number = self.number();
-        if view != number {
-            if let Frame::HandOver(entries) = frame
-                && (view > number || !self.settings.rules.refuses_late_hand_over)
-            {
-                self.early.push((view, entries));
-            }
-            return;
-        }
-        let is_home = self.home.table.open_view() == u64::from(number.0)
-            && (self.lease.valid_at(clocks.now) == Some(number) || !self.settings.rules.checks_lease_of_change);
-        match frame {
-            Frame::Ask(ask) if !self.home.is_new(from, ask.serial) => {}
-            Frame::Ask(ask) if is_home => self.asked(from, ask, clocks, out),
-            Frame::Ask(Ask { id, serial, .. }) => {
-                let verdict = Verdict::Refused;
-                out.push(Action::Send { to: from, view, frame: Frame::Verdict { id, serial, verdict } });
-            }
-            Frame::Verdict { id, serial, verdict } => self.verdict(id, serial, verdict, clocks, out),
-            Frame::Relocate { hash, version, place } if is_home => {
-                match self.home.relocate(hash, version, place) {
-                    Some(old) if old != place => {
-                        self.drop_at(old, version, out);
-                        self.mirror_copy(hash, out);
-                    }
-                    Some(_) => {}
-                    // The copy is of no use.
-                    None => self.drop_at(place, version, out),
-                }
-            }
-            Frame::Gone { hash, version, place } if is_home => self.home.gone(hash, version, place),
-            Frame::Drop { unit, version } => {
-                if self.holder.drop_version(unit, version) {
-                    self.dropped.insert(version, self.now);
-                }
-            }
-            Frame::Hits(hits) => {
-                hits.into_iter().for_each(|(unit, version, times)| self.holder.hit(unit, version, times))
-            }
-            Frame::Free(units) => self.room.told_free(from, units),
-            Frame::Offer(offered) => self.offered(from, offered, out),
-            Frame::Flush { id } if is_home => self.flush_asked(from, id, clocks, out),
-            Frame::Mirror { number, hash, version, place } => {
-                self.mirrors.take(from, hash, (version, place), &self.settings.rules);
-                if number != 0 {
-                    out.push(Action::Send { to: from, view, frame: Frame::Mirrored { number } });
-                }
-            }
-            Frame::MirrorFloor { number, floor } => {
-                self.mirrors.raise_floor(from, floor, &self.settings.rules);
-                out.push(Action::Send { to: from, view, frame: Frame::Mirrored { number } });
-            }
-            Frame::Mirrored { number } if is_home => self.mirrored(from, number, clocks, out),
-            Frame::Flushed { id } => self.flushed(id, from, clocks, out),
-            Frame::HandOver(entries) => self.home.take_over(entries),
-            Frame::Relocate { .. } | Frame::Gone { .. } | Frame::Flush { .. } | Frame::Mirrored { .. } => {}
-        }
-    }
-
-    fn drop_at(&mut self, place: Place, version: Version, out: &mut Vec<Action>) {
-        if let Some(to) = self.holder_at(place) {
-            let frame = Frame::Drop { unit: place.offset, version };
-            out.push(Action::Send { to, view: self.number(), frame });
-        }
-    }
-
     fn flushed(&mut self, id: u64, from: Incarnation, clocks: Clocks, out: &mut Vec<Action>) {
         let is_valid = self.lease.valid_at(clocks.now) == Some(self.number());
         let Some(work) = self.works.get_mut(&id) else { return };
@@ -461,8 +430,8 @@ impl<M: Memory> Coop<M> {
     /// Ends a command that cannot go on.
     fn give_up(&mut self, id: u64, work: Work, out: &mut Vec<Action>) {
         let reply = match work.stage {
-            Stage::Looking(_) if work.is_read() => Reply::Answer(Answer::Miss, vec![]),
-            Stage::Looking(_) => Reply::Failed(Failure::HomeAway),
+            Stage::Looking(_) | Stage::Again { .. } if work.is_read() => Reply::Answer(Answer::Miss, vec![]),
+            Stage::Looking(_) | Stage::Again { .. } => Reply::Failed(Failure::HomeAway),
             Stage::Deciding(deciding) => {
                 if let Some(unit) = deciding.unit {
                     self.holder.drop_object(unit);
@@ -489,8 +458,19 @@ impl<M: Memory> Coop<M> {
                 _ => self.give_up(id, work, out),
             }
         }
+        let is_due = |work: &Work| matches!(work.stage, Stage::Again { at } if at <= clocks.now);
+        let due: Vec<u64> = self.works.iter().filter(|(_, work)| is_due(work)).map(|(id, _)| *id).collect();
+        for id in due {
+            if let Some(work) = self.works.remove(&id) {
+                self.begin(id, work, clocks, out);
+            }
+        }
         self.tell_hits(out);
         self.make_room(out);
+        let is_full = self.holder.free_units() < self.settings.units / 8;
+        if let Some(measures) = self.measured.take(is_full, self.active()) {
+            self.scheme.measured(&measures);
+        }
         self.mirror_again(out);
         let patience = self.settings.patience;
         self.dropped.retain(|_, at| clocks.now.since(*at) <= patience);

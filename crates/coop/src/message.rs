@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::place::Place;
+use crate::placement::Chosen;
 use crate::table::Entry;
 use crate::version::Version;
 
@@ -45,12 +46,37 @@ pub enum Frame {
         /// Its version.
         version: Version,
     },
+    /// To a holder: nothing names these any more.
+    DropAll(Vec<(u32, Version)>),
     /// To a holder: how often objects were read from elsewhere, sampled.
     Hits(Vec<(u32, Version, u8)>),
-    /// To all: so many units are free here. A hint.
-    Free(u32),
-    /// To a node with free memory: take these in, because their holder needs room (rule K8).
-    Offer(Vec<Offered>),
+    /// To all: how the sender's memory stands. A hint.
+    Board(Board),
+    /// To a node with room: take these in, because their holder needs its own (rule K8).
+    Offer {
+        /// In place of what.
+        takes: Takes,
+        /// Which.
+        offered: Vec<Offered>,
+    },
+    /// To a home: a copy is here too, which it may name when the one that it names is gone (rule K11). A hint.
+    Copied {
+        /// Of the key.
+        hash: u64,
+        /// Of the copy.
+        version: Version,
+        /// Where it is.
+        place: Place,
+    },
+    /// To a holder: its copy is the one that the home names from now on (rule K11).
+    Named {
+        /// Of the key.
+        hash: u64,
+        /// Of the copy.
+        version: Version,
+        /// Where it is.
+        place: Place,
+    },
     /// To a home: raise the floor (rule K10).
     Flush {
         /// Of the request.
@@ -86,6 +112,51 @@ pub enum Frame {
     },
     /// To the new home of keys: their entries as the giver acknowledged (rule K7).
     HandOver(Vec<(u64, Entry)>),
+}
+
+/// How a node's memory stands, and which scheme it goes by. Soft state: nothing rests on it but where objects go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Board {
+    /// Units that are free, beside the buffer.
+    pub free: u32,
+    /// Units of redundant copies.
+    pub redundant: u32,
+    /// For how many milliseconds the object that would go next has been there.
+    pub age_ms: u32,
+    /// The scheme: the one that was chosen last goes for all.
+    pub chosen: Chosen,
+    /// For people.
+    pub shown: Shown,
+}
+
+/// What a node tells of itself that no other acts on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shown {
+    /// Units that it lends.
+    pub units: u32,
+    /// Units of them that objects take.
+    pub used: u32,
+    /// Objects in them.
+    pub objects: u32,
+    /// Reads of its clients that found an object here.
+    pub local_hits: u64,
+    /// Those that found one at another node.
+    pub remote_hits: u64,
+    /// Those that found none.
+    pub misses: u64,
+}
+
+/// In place of what a node takes an object in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Takes {
+    /// Free memory.
+    Free,
+    /// Free memory, or redundant copies.
+    Redundant,
+    /// What its replacement lets go.
+    Next,
+    /// Of an object that is leaving for the node that offers this one: until it is gone the buffer serves (rule K8).
+    Exchange,
 }
 
 /// An object that its holder would rather have elsewhere.

@@ -12,6 +12,10 @@
 //! | [`Hybrid`], HYBCC (7.2.4, 7.3.1) | small: among proxies; large: as MTACC | by size |
 //! | [`Adaptive`] | as MTACC | a copy within a share of the memory that follows what copies gain and cost |
 
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
 use verbena_terms::Rank;
 
 /// What a node knows when it asks.
@@ -82,6 +86,14 @@ pub trait Scheme {
     /// Whether passive nodes hold objects of this size.
     fn uses_passive(&self, _bytes: u32) -> bool {
         false
+    }
+    /// Whether objects that would go next leave for free memory elsewhere before their room is needed.
+    fn keeps_room(&self) -> bool {
+        false
+    }
+    /// Whether the least recently used goes where room is needed, as in the chapter, or what S3-FIFO lets go.
+    fn replaces_lru(&self) -> bool {
+        true
     }
     /// Whether redundant copies go before other objects.
     fn drops_redundant_first(&self) -> bool {
@@ -282,6 +294,14 @@ impl Scheme for Adaptive {
         "adaptive"
     }
 
+    fn keeps_room(&self) -> bool {
+        true
+    }
+
+    fn replaces_lru(&self) -> bool {
+        false
+    }
+
     fn uses_passive(&self, _bytes: u32) -> bool {
         true
     }
@@ -316,18 +336,80 @@ impl Scheme for Adaptive {
     }
 }
 
+/// The name of a scheme, as the configuration has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SchemeName {
+    /// [`Alone`].
+    Ac,
+    /// [`Basic`].
+    Bcc,
+    /// [`WithoutRedundancy`] on active nodes.
+    Ccwr,
+    /// [`WithoutRedundancy`] on all.
+    Mtacc,
+    /// [`Hybrid`].
+    Hybcc,
+    /// [`Adaptive`].
+    #[default]
+    Adaptive,
+}
+
+impl SchemeName {
+    /// All of them.
+    pub const ALL: [SchemeName; 6] =
+        [SchemeName::Ac, SchemeName::Bcc, SchemeName::Ccwr, SchemeName::Mtacc, SchemeName::Hybcc, SchemeName::Adaptive];
+
+    /// The scheme, as it begins.
+    pub fn scheme(self) -> Box<dyn Scheme + Send> {
+        match self {
+            SchemeName::Ac => Box::new(Alone),
+            SchemeName::Bcc => Box::new(Basic),
+            SchemeName::Ccwr => Box::new(WithoutRedundancy { with_passive: false }),
+            SchemeName::Mtacc => Box::new(WithoutRedundancy { with_passive: true }),
+            SchemeName::Hybcc => Box::new(Hybrid::default()),
+            SchemeName::Adaptive => Box::new(Adaptive::default()),
+        }
+    }
+}
+
+impl fmt::Display for SchemeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.scheme().name())
+    }
+}
+
+impl FromStr for SchemeName {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = SchemeName::ALL.into_iter().find(|scheme| scheme.to_string() == name);
+        found.ok_or_else(|| format!("{name:?} is none of ac, bcc, ccwr, mtacc, hybcc, adaptive"))
+    }
+}
+
+/// A scheme and when it was chosen: of two the larger goes for all nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Chosen {
+    /// 0: by the configuration, which each node has its own of. Else larger at each choice.
+    pub nth: u64,
+    /// Which.
+    pub name: SchemeName,
+}
+
+impl Chosen {
+    /// Whether a node that goes by this one goes by `other` once it hears of that.
+    pub fn yields_to(self, other: Chosen) -> bool {
+        other.nth > 0 && other > self
+    }
+}
+
 /// The scheme with this name.
 pub fn scheme(name: &str) -> Option<Box<dyn Scheme + Send>> {
-    Some(match name {
-        "ac" => Box::new(Alone),
-        "bcc" => Box::new(Basic),
-        "ccwr" => Box::new(WithoutRedundancy { with_passive: false }),
-        "mtacc" => Box::new(WithoutRedundancy { with_passive: true }),
-        "hybcc" => Box::new(Hybrid::default()),
-        "hybcc-single" => Box::new(Hybrid { duplicates_small: false, ..Hybrid::default() }),
-        "adaptive" => Box::new(Adaptive::default()),
-        _ => return None,
-    })
+    if name == "hybcc-single" {
+        return Some(Box::new(Hybrid { duplicates_small: false, ..Hybrid::default() }));
+    }
+    name.parse().ok().map(SchemeName::scheme)
 }
 
 #[cfg(test)]

@@ -397,6 +397,14 @@ impl Table {
         taken
     }
 
+    /// Entries that were valid above this floor, and are below the one of now.
+    pub(crate) fn flushed_since(&self, before: Version) -> Vec<(u64, Entry)> {
+        let slots = 0..self.geometry().buckets() as usize * SLOTS;
+        let entries = slots.map(|slot| (self.hashes[slot], self.entry(slot)));
+        let is_flushed = |version| version != Version::NONE && version >= before && version < self.floor();
+        entries.filter(|(_, entry)| is_flushed(entry.version)).collect()
+    }
+
     /// All valid entries.
     pub fn iter(&self) -> impl Iterator<Item = (u64, Entry)> + '_ {
         let slots = self.geometry().buckets() as usize * SLOTS;

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use verbena_memcache::Operation;
 use verbena_memcache::semantics::Answer;
-use verbena_terms::{Incarnation, Time, ViewNumber};
+use verbena_terms::{Incarnation, Rank, Time, ViewNumber};
 
+use crate::message::Takes;
 use crate::object::{Object, ReadBack};
 use crate::place::Place;
 use crate::table::{Entry, Geometry, Look};
@@ -70,6 +71,10 @@ pub(crate) struct Work {
 pub(crate) enum Stage {
     Looking(Box<Looking>),
     Deciding(Deciding),
+    /// Begins again then: the valid object was not whole yet.
+    Again {
+        at: Time,
+    },
     /// Of a flush: homes that have not answered.
     Flushing {
         homes: BTreeSet<Incarnation>,
@@ -98,6 +103,8 @@ pub(crate) struct Deciding {
     pub serial: u64,
     /// Where the new object fills.
     pub unit: Option<u32>,
+    /// The node that is to take it from there.
+    pub goes_to: Option<(Rank, Takes)>,
     /// What is answered if it is done.
     pub answer: Answer,
     pub bytes: Vec<u8>,
@@ -107,6 +114,22 @@ pub(crate) struct Deciding {
     pub failure: Option<Failure>,
     /// Deletes are answered by what was there.
     pub tells_presence: bool,
+}
+
+impl Deciding {
+    /// A request that is answered by this if it is done.
+    pub fn new(answer: Answer, bytes: Vec<u8>) -> Deciding {
+        Deciding {
+            serial: 0,
+            unit: None,
+            goes_to: None,
+            answer,
+            bytes,
+            cas_is_version: false,
+            failure: None,
+            tells_presence: false,
+        }
+    }
 }
 
 impl Work {

@@ -77,6 +77,8 @@ pub enum Request<'a> {
         /// Whether no answer is wanted.
         noreply: bool,
     },
+    /// `pool_scheme NAME`: no command of memcached's.
+    Scheme(&'a [u8]),
     /// `stats`.
     Stats(Statistics<'a>),
     /// `version`.

@@ -79,6 +79,7 @@ pub(crate) fn line<'a>(line: &'a [u8], limits: &Limits) -> Line<'a> {
             setting(&words, UNKNOWN, build)
         }
         b"stats" => statistics(&words),
+        b"pool_scheme" if words.len() == 2 => Line::Request(Request::Scheme(words[1])),
         b"version" => Line::Request(Request::Version),
         b"quit" => Line::Request(Request::Quit),
         _ => unknown(name, &words),

@@ -200,7 +200,7 @@ impl Helper {
         services.push(Box::new(memory));
         // Who only grants leases has no part in it.
         let lends = settings.pool.is_on() && membership.own().roles.has(Role::Reader);
-        let membership = membership.in_pool(lends);
+        let membership = membership.in_pool(lends, settings.pool.passive);
         let pool = match lends.then(|| pool::start(&settings.pool, &metrics)).transpose()? {
             Some((pool, service)) => {
                 services.push(Box::new(pool));

@@ -144,6 +144,25 @@ impl Client {
         }
     }
 
+    /// The scheme that says where objects go.
+    ///
+    /// # Errors
+    /// If there is no answer, or the server is no pool.
+    pub fn scheme(&mut self) -> Result<String, ClientError> {
+        let settings = self.statistics("settings")?;
+        let found = settings.into_iter().find(|(name, _)| name == "pool_scheme");
+        found.map(|(_, scheme)| scheme).ok_or_else(|| ClientError::Strange("stats without pool_scheme".into()))
+    }
+
+    /// Another scheme, at all nodes.
+    ///
+    /// # Errors
+    /// If there is none of this name, or that is not known.
+    pub fn choose_scheme(&mut self, name: &str) -> Result<(), ClientError> {
+        self.send(&[format!("pool_scheme {name}\r\n").as_bytes()])?;
+        self.expect(&["OK"]).map(|_| ())
+    }
+
     /// Deletes everything.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! One request: what the pool is asked, and what the client is answered.
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::oneshot;
@@ -12,6 +13,8 @@ use crate::connection::{Ended, Output};
 use crate::observed::Observed;
 use crate::statistics;
 
+/// The protocol's version first: libmemcached gives up on one that begins with 0.
+pub(crate) const VERSION: &str = concat!("1.6.0-verbena-", env!("CARGO_PKG_VERSION"));
 /// Keys of one `get` that are read together.
 const TOGETHER: usize = 64;
 
@@ -97,8 +100,9 @@ impl Executor<'_> {
             Request::MemoryLimit { noreply, .. } => {
                 ok("MEMLIMIT_ADJUST_FAILED pool.memory says it, where a node is started", noreply, out);
             }
+            Request::Scheme(name) => print::line(&self.scheme(name), &mut out.bytes),
             Request::Stats(which) => statistics::print(which, self.pool, self.observed, &mut out.bytes),
-            Request::Version => print::line(concat!("VERSION ", env!("CARGO_PKG_VERSION")), &mut out.bytes),
+            Request::Version => print::line(&format!("VERSION {VERSION}"), &mut out.bytes),
             Request::Quit => return Err(Ended),
         }
         Ok(())
@@ -142,6 +146,15 @@ impl Executor<'_> {
             (_, Some(line)) => print::line(line, &mut out.bytes),
             (Reply::Answer(answer, bytes), None) => print::meta(meta, answer, bytes, &mut out.bytes),
             _ => {}
+        }
+    }
+
+    /// Another scheme, for all nodes.
+    fn scheme(&self, name: &[u8]) -> Cow<'static, str> {
+        match String::from_utf8_lossy(name).parse() {
+            Ok(name) if self.pool.choose(name) => "OK".into(),
+            Ok(_) => "SERVER_ERROR this node has no part in the pool at the moment".into(),
+            Err(problem) => format!("CLIENT_ERROR {problem}").into(),
         }
     }
 

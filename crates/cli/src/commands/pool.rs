@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
+use verbena_coop::SchemeName;
 use verbena_coop::service::PoolConfig;
 use verbena_metrics::Registry;
 use verbena_node::{Event, Helper};
@@ -50,6 +51,10 @@ pub struct Command {
     /// A unix socket where clients reach it as well. The key memcached.socket.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+
+    /// Where objects go: ac, bcc, ccwr, mtacc, hybcc or adaptive. The key pool.scheme; adaptive if it is not set.
+    #[arg(long, value_name = "NAME")]
+    scheme: Option<SchemeName>,
 
     #[command(flatten)]
     format: Format,
@@ -145,6 +150,9 @@ impl Command {
         }
         if let Some(memory) = self.memory {
             lay(PoolConfig::NAME, "memory", memory.to_string());
+        }
+        if let Some(scheme) = self.scheme {
+            lay(PoolConfig::NAME, "scheme", scheme.to_string());
         }
     }
 }

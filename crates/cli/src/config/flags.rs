@@ -16,10 +16,14 @@ impl Args for Flags {
             for key in section.keys {
                 let help = plain(key.help);
                 let short = help.split("\n\n").next().unwrap_or_default().to_owned();
+                // A switch alone is `true`.
+                let (least, alone) = if key.value == "BOOL" { (0, Some("true")) } else { (1, None) };
                 command = command.arg(
                     Arg::new(id(section.name, key.name))
                         .long(flag_name(section.name, key.name))
                         .value_name(key.value)
+                        .num_args(least..=1)
+                        .default_missing_values(alone)
                         .help(short)
                         .long_help(help)
                         .help_heading(format!("Configuration, [{}]", section.name))

@@ -114,6 +114,8 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
         "memcached.socket" => ("/some/where", "/some/where".into()),
         "memcached.threads" | "memcached.connections" => ("77", 77.into()),
         "memcached.client_timeout" => ("3s", "3s".into()),
+        "pool.scheme" => ("mtacc", "mtacc".into()),
+        "pool.passive" => ("true", true.into()),
         "pool.mirror" => ("false", false.into()),
         "pool.memory" => ("64MiB", "64MiB".into()),
         "pool.largest" => ("3KiB", "3KiB".into()),

@@ -1,19 +1,24 @@
 //! What becomes of a command once its key was read: where the new object goes, what the home is asked, what the program is told.
 
+use std::time::Duration;
+
 use verbena_memcache::semantics::{Answer, Change, Item, execute};
 
 use super::{Action, Clocks, Coop};
 use crate::holder::{Memory, Room};
-use crate::message::{Ask, Expect, Frame, Verdict, Wanted};
+use crate::message::{Ask, Expect, Frame, Offered, Verdict, Wanted};
 use crate::object::{Object, units};
 use crate::place::Place;
-use crate::placement::{Fetched, Situation};
+use crate::placement::Fetched;
 use crate::table::Entry;
 use crate::version::Version;
 use crate::work::{Deciding, Failure, Found, Reply, Stage, Work};
 
 /// How often a change is begun again because others changed the key meanwhile.
 const MOST_ATTEMPTS: u32 = 16;
+/// How often a change reads again what is valid and cannot be read, and when.
+const UNREADABLE_ATTEMPTS: u32 = 5;
+const READ_AGAIN: Duration = Duration::from_millis(5);
 /// Places that a node remembers.
 const MOST_REMEMBERED: usize = 4096;
 /// Reads between two ticks of which holders are told.
@@ -26,13 +31,18 @@ impl<M: Memory> Coop<M> {
         match found {
             Found::Object(object, entry) => {
                 self.remember(work.hash, entry.place);
+                let is_here = entry.place.is_at(self.me.rank);
+                if work.is_read() {
+                    let began = work.deadline - self.settings.patience;
+                    self.measured.hit(work.hash, is_here, clocks.now.since(began));
+                }
                 let expired = object.item.head.is_expired(clocks.seconds) && self.settings.rules.compares_expiry;
-                if entry.place.is_at(self.me.rank) {
+                if is_here {
                     self.holder.hit(entry.place.offset, entry.version, 1);
                 } else if self.hits.len() < MOST_HITS {
                     self.hits.push((entry.place, entry.version));
                 }
-                if !entry.place.is_at(self.me.rank) && !expired {
+                if !is_here && !expired {
                     self.fetched(&work, &object, entry, out);
                 }
                 let mut item = object.item;
@@ -41,8 +51,19 @@ impl<M: Memory> Coop<M> {
                 }
                 self.decide(id, work, Some(item), Expect::Is(entry.version), clocks, out);
             }
+            // Its version is valid before it stands in its head: so a change that rests on the value waits a moment, or the value would be forgotten.
+            Found::Nothing(unreadable)
+                if !unreadable.is_empty() && !work.is_read() && work.attempts < UNREADABLE_ATTEMPTS =>
+            {
+                self.remembered.remove(&work.hash);
+                let stage = Stage::Again { at: clocks.now + READ_AGAIN };
+                self.works.insert(id, Work { attempts: work.attempts + 1, stage, ..work });
+            }
             Found::Nothing(unreadable) => {
                 self.remembered.remove(&work.hash);
+                if work.is_read() {
+                    self.measured.missed(work.hash, work.deadline - self.settings.patience);
+                }
                 self.decide(id, work, None, Expect::AbsentOr(unreadable), clocks, out);
             }
         }
@@ -58,38 +79,45 @@ impl<M: Memory> Coop<M> {
     /// An object was read from another node: the scheme says what becomes of it.
     pub(super) fn fetched(&mut self, work: &Work, object: &Object, entry: Entry, out: &mut Vec<Action>) {
         let units = units(&object.key, &object.item.value) as u32;
-        let total = self.settings.units.max(1);
-        let situation = Situation {
-            bytes: units * crate::place::UNIT_BYTES as u32,
-            has_local_free: self.holder.free_units() >= units,
-            has_local_redundant: self.holder.redundant_units() >= units,
-            copies_share: (u64::from(self.holder.redundant_units()) * 10_000 / u64::from(total)) as u16,
-            ..Situation::default()
-        };
-        if self.dropped.contains_key(&entry.version) && self.settings.rules.takes_no_copy_again {
+        let from = self.holder_at(entry.place).map(|holder| holder.rank);
+        let (hash, version, buffer) = (work.hash, entry.version, self.buffer());
+        if self.dropped.contains_key(&version) && self.settings.rules.takes_no_copy_again {
             return;
         }
-        let (room, is_move) = match self.scheme.fetched(&situation) {
+        let fetched = self.scheme.fetched(&self.situation(units, from));
+        let (room, kept) = match fetched {
             Fetched::Stay => return,
-            Fetched::Copy => (Room::Any, false),
-            Fetched::CopyOver => (Room::Redundant, false),
-            Fetched::Move => (Room::Redundant, true),
-            Fetched::Swap => (Room::Any, true),
+            Fetched::Copy => (Room::Next, buffer),
+            Fetched::CopyOver | Fetched::Move => (Room::Redundant, buffer),
+            // In the buffer until what goes for it is gone.
+            Fetched::Swap => (Room::Free, 0),
         };
-        let Some(unit) = self.reserve(units, room, out) else { return };
+        let Some(unit) = self.reserve(units, kept, room, out) else { return };
         self.holder.fill(unit, object);
+        let is_copy = matches!(fetched, Fetched::Copy | Fetched::CopyOver);
         // Whole and under the same version: a copy that counts as long as that version does.
-        self.holder.publish(unit, entry.version, !is_move);
-        let place = Place::new(work.hash, self.me.rank, unit, units);
-        self.remember(work.hash, place);
-        if is_move {
-            self.to_home(work.hash, Frame::Relocate { hash: work.hash, version: entry.version, place }, out);
+        self.holder.publish(unit, version, is_copy);
+        let tally = &mut self.measured.tally;
+        if is_copy {
+            tally.copies += 1;
+            let place = Place::new(hash, self.me.rank, unit, units);
+            self.remember(hash, place);
+            return self.to_home(hash, Frame::Copied { hash, version, place }, out);
+        }
+        tally.moves += 1;
+        tally.swaps += u64::from(fetched == Fetched::Swap);
+        self.now_here(hash, version, unit, units, out);
+        if let Some(from) = from.filter(|_| fetched == Fetched::Swap) {
+            self.give_in_exchange(from, out);
         }
     }
 
-    pub(super) fn reserve(&mut self, units: u32, room: Room, out: &mut Vec<Action>) -> Option<u32> {
+    /// Room for so many units, while `kept` of them stay free.
+    pub(super) fn reserve(&mut self, units: u32, kept: u32, room: Room, out: &mut Vec<Action>) -> Option<u32> {
         let mut evicted = vec![];
-        let unit = self.holder.reserve(units, room, &mut evicted);
+        let unit = self.holder.reserve_beside(units, kept, room, &mut evicted);
+        let objects = self.holder.len();
+        evicted.iter().for_each(|evicted| self.measured.evicted(evicted, objects));
         self.tell_gone(evicted, out);
         unit
     }
@@ -111,29 +139,13 @@ impl<M: Memory> Coop<M> {
             Change::Keep | Change::Trace(_) => {
                 let rests_on_absence = item.is_none() && outcome.answer != Answer::Miss;
                 if rests_on_absence && self.settings.rules.asks_home_for_absence {
-                    let deciding = Deciding {
-                        serial: 0,
-                        unit: None,
-                        answer: outcome.answer,
-                        bytes: vec![],
-                        cas_is_version: false,
-                        failure: None,
-                        tells_presence: false,
-                    };
+                    let deciding = Deciding::new(outcome.answer, vec![]);
                     return self.ask(id, work, deciding, expect, Wanted::Remove, out);
                 }
                 return out.push(Action::Answer { id, reply: Reply::Answer(outcome.answer, bytes) });
             }
             Change::Remove => {
-                let deciding = Deciding {
-                    serial: 0,
-                    unit: None,
-                    answer: outcome.answer,
-                    bytes,
-                    cas_is_version: false,
-                    failure: None,
-                    tells_presence: false,
-                };
+                let deciding = Deciding::new(outcome.answer, bytes);
                 return self.ask(id, work, deciding, expect, Wanted::Remove, out);
             }
             Change::Head(head) => Item { head, value: item.map_or(vec![], |item| item.value) },
@@ -142,35 +154,20 @@ impl<M: Memory> Coop<M> {
         let cas_is_version = new.head.cas == FRESH;
         let object = Object { key: work.key.clone(), item: new, has_cas: !cas_is_version };
         let units = units(&object.key, &object.item.value) as u32;
-        let unit = if units > Place::MAX_UNITS { None } else { self.reserve(units, Room::Any, out) };
+        self.measured.stored(work.hash, clocks.now);
+        let (unit, goes_to) = self.place(units, out);
         let Some(unit) = unit else {
             return self.remove(id, work, Some(Failure::NoRoom), out);
         };
         self.holder.fill(unit, &object);
         let wanted = Wanted::Install(Place::new(work.hash, self.me.rank, unit, units));
-        let deciding = Deciding {
-            serial: 0,
-            unit: Some(unit),
-            answer: outcome.answer,
-            bytes,
-            cas_is_version,
-            failure: None,
-            tells_presence: false,
-        };
+        let deciding = Deciding { unit: Some(unit), goes_to, cas_is_version, ..Deciding::new(outcome.answer, bytes) };
         self.ask(id, work, deciding, expect, wanted, out);
     }
 
     /// Removes the key, whatever its version; then tells what was there, or the failure (rule K6).
     pub(super) fn remove(&mut self, id: u64, work: Work, failure: Option<Failure>, out: &mut Vec<Action>) {
-        let deciding = Deciding {
-            serial: 0,
-            unit: None,
-            answer: Answer::NotFound,
-            bytes: vec![],
-            cas_is_version: false,
-            failure,
-            tells_presence: true,
-        };
+        let deciding = Deciding { failure, tells_presence: true, ..Deciding::new(Answer::NotFound, vec![]) };
         self.ask(id, work, deciding, Expect::Any, Wanted::Remove, out);
     }
 
@@ -216,8 +213,13 @@ impl<M: Memory> Coop<M> {
             }
             return self.begin(id, work, clocks, out);
         };
+        let goes_to = deciding.goes_to;
         if let Some(unit) = deciding.unit {
             self.holder.publish(unit, version, false);
+            if let (Some((to, takes)), Some(units)) = (goes_to, self.holder.units_at(unit)) {
+                let place = Place::new(work.hash, self.me.rank, unit, units);
+                self.offer(to, takes, Offered { hash: work.hash, version, place }, out);
+            }
         }
         // Another home may decide already (rule K6).
         let is_valid = self.lease.valid_at(clocks.now) == Some(work.view) && work.view == self.number();

@@ -1,6 +1,6 @@
 //! A home with a mirror: a change is the home's word and its answer when the mirror has it (rule K9).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use verbena_cluster::{pool_heir_of, pool_home_of};
 use verbena_terms::Incarnation;
@@ -9,6 +9,11 @@ use super::{Action, Clocks, Coop};
 use crate::holder::Memory;
 use crate::message::{Ask, Frame};
 use crate::mirror::{Change, Ended, Floor, copy_of};
+use crate::place::Place;
+use crate::version::Version;
+
+/// Objects in one message.
+const MOST_DROPPED: usize = 1024;
 
 impl<M: Memory> Coop<M> {
     /// A request to this home, which may decide.
@@ -40,11 +45,12 @@ impl<M: Memory> Coop<M> {
     }
 
     fn done(&mut self, change: Change, out: &mut Vec<Action>) {
-        self.home.apply(&change);
+        let copies = self.home.apply(&change);
         let Change { asker, id, serial, verdict, replaced, .. } = change;
         out.push(Action::Send { to: asker, view: self.number(), frame: Frame::Verdict { id, serial, verdict } });
         if let Some((version, place)) = replaced {
             self.drop_at(place, version, out);
+            copies.into_iter().for_each(|copy| self.drop_at(copy, version, out));
         }
     }
 
@@ -63,8 +69,24 @@ impl<M: Memory> Coop<M> {
     }
 
     fn flush_done(&mut self, floor: &Floor, out: &mut Vec<Action>) {
-        self.home.flush(floor.floor);
+        let flushed = self.home.flush(floor.floor);
+        self.drop_all(flushed, out);
         out.push(Action::Send { to: floor.asker, view: self.number(), frame: Frame::Flushed { id: floor.id } });
+    }
+
+    /// Nothing names these any more: their holders use the memory again.
+    fn drop_all(&mut self, flushed: Vec<(Place, Version)>, out: &mut Vec<Action>) {
+        let mut by_holder: BTreeMap<Incarnation, Vec<(u32, Version)>> = BTreeMap::new();
+        for (place, version) in flushed {
+            if let Some(holder) = self.holder_at(place) {
+                by_holder.entry(holder).or_default().push((place.offset, version));
+            }
+        }
+        for (to, all) in by_holder {
+            for all in all.chunks(MOST_DROPPED) {
+                out.push(Action::Send { to, view: self.number(), frame: Frame::DropAll(all.to_vec()) });
+            }
+        }
     }
 
     /// A mirror has what it was sent, and this home may still decide.

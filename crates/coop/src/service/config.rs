@@ -7,6 +7,7 @@ use verbena_terms::{Contradiction, Lapse, Size, section};
 
 use super::wire::Layout;
 use crate::place::{Place, UNIT_BYTES};
+use crate::placement::SchemeName;
 use crate::table::Table;
 use crate::{Rules, Settings};
 
@@ -28,6 +29,11 @@ section! {
         /// Whether what a node is home of is known to one other, which is its home when it dies: then a dead node costs what lay in its memory and nothing more. A change takes one more message
         /// each way.
         pub mirror: bool as "BOOL" = true,
+        /// Where objects go: `adaptive`, or one of the schemes of the literature, `ac`, `bcc`, `ccwr`, `mtacc`, `hybcc` (docs/POOL.md). It can be changed while nodes run, for all of them at once, by
+        /// `verbena pool scheme`.
+        pub scheme: SchemeName as "NAME" = SchemeName::Adaptive,
+        /// Whether the node lends memory and no more: it is no home of keys. Another node of the pool has to be one.
+        pub passive: bool as "BOOL" = false,
         /// The largest value, in bytes. A set of a larger one is refused, and deletes what the key had.
         pub largest: Size as "SIZE" = Size(1 << 20),
     }
@@ -55,6 +61,7 @@ impl PoolConfig {
             buckets: (FIRST_BUCKETS, buckets),
             patience,
             limits: self.limits(),
+            scheme: self.scheme,
             mirror: self.mirror,
             rules: Rules::ALL,
         }

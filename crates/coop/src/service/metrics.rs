@@ -75,6 +75,10 @@ pub struct Counts {
     pub failed: u64,
     /// Reads of other nodes' objects.
     pub remote_reads: u64,
+    /// Reads of other nodes' key tables.
+    pub table_reads: u64,
+    /// Messages to other nodes.
+    pub letters: u64,
 }
 
 impl Metrics {
@@ -142,6 +146,8 @@ impl Metrics {
             unknown: each(Outcome::Unknown),
             failed: each(Outcome::Failed),
             remote_reads: self.object_reads.value(),
+            table_reads: self.table_reads.value(),
+            letters: self.letters.value(),
         }
     }
 }

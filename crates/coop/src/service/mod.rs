@@ -29,10 +29,11 @@ use verbena_service::executor::{Admission, Driver as _, Executor};
 use verbena_service::hosted::Hosted;
 use verbena_terms::{BootClock, ViewNumber};
 
-use crate::{Command, Object, Reply, UNIT_BYTES};
+use crate::{Command, Object, Reply, SchemeName, Tally, UNIT_BYTES};
 pub use config::PoolConfig;
 use host::new as driver;
 pub use metrics::{Counts, Metrics};
+pub use node::Lender;
 use requests::{Item, RequestTable};
 pub use wire::{LETTER, Layout, Letter, LetterError, MAX_LETTER_BYTES, Said};
 
@@ -60,8 +61,12 @@ pub struct Standing {
     pub objects: usize,
     /// Keys whose home it is.
     pub entries: usize,
+    /// The scheme that it goes by.
+    pub scheme: SchemeName,
     /// What it counted.
     pub counts: Counts,
+    /// What its machine counted in this life.
+    pub tally: Tally,
 }
 
 /// A node's part in the pool. Cheap to clone; the thread ends when the last clone is gone.
@@ -113,14 +118,31 @@ impl PoolService {
         let (counts, memory) = (self.0.metrics.counts(), self.0.memory);
         self.0.executor.with(|table| {
             let node = table.driver.machine();
-            let standing = Standing { members: node.members(), memory, counts, ..Standing::default() };
+            let scheme = node.scheme().name;
+            let standing = Standing { members: node.members(), memory, scheme, counts, ..Standing::default() };
             node.coop().map_or(standing, |coop| Standing {
                 used: memory - u64::from(coop.holder().free_units()) * UNIT_BYTES as u64,
                 objects: coop.holder().len(),
                 entries: coop.table().len(),
+                tally: coop.tally(),
                 ..standing
             })
         })
+    }
+
+    /// The nodes that lend memory, as this one knows them.
+    pub fn lenders(&self) -> Vec<Lender> {
+        self.0.executor.with(|table| table.driver.machine().lenders())
+    }
+
+    /// The keys that this node's clients read most, the hottest first, at most so many.
+    pub fn hottest(&self, most: usize) -> Vec<(Vec<u8>, u64)> {
+        self.0.executor.with(|table| table.driver.machine().coop().map_or(vec![], |coop| coop.hottest(most)))
+    }
+
+    /// Another scheme for all nodes, as they hear of it. False if the node has no memory yet.
+    pub fn choose(&self, name: SchemeName) -> bool {
+        self.0.executor.with(|table| table.driver.command(|node, _, _, _| node.choose(name)))
     }
 
     /// Objects in this node's memory, in no order, at most so many.

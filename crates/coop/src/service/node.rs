@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbena_cluster::{Lease, Role, View};
+use verbena_cluster::{Lease, Member, Role, View};
 use verbena_fabric::{Region, RegionKey, Rights};
 use verbena_memcache::Operation;
 use verbena_memcache::semantics::Answer;
@@ -21,7 +21,9 @@ use super::wire::{Layout, Letter, MOST_ENTRIES, Said};
 use crate::machine::Action;
 use crate::object::ReadBack;
 use crate::table::{Geometry, Look};
-use crate::{Clocks, Command, Completion, Coop, Failure, Frame, Place, Reply, Settings, Table, placement};
+use crate::{
+    Board, Chosen, Clocks, Command, Completion, Coop, Failure, Frame, Place, Reply, SchemeName, Settings, Table,
+};
 
 /// How long a node waits for another's region before it asks again.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
@@ -69,6 +71,17 @@ pub enum Deed {
     Answer(u64, Reply),
 }
 
+/// A node that lends memory, as another one knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lender {
+    /// Its name.
+    pub name: String,
+    /// It is no home.
+    pub is_passive: bool,
+    /// What it said last.
+    pub board: Option<Board>,
+}
+
 /// Another member that lends memory.
 #[derive(Debug)]
 struct Partner {
@@ -104,6 +117,8 @@ pub struct PoolNode {
     /// Commands that are begun again.
     again: Vec<(Time, Asked)>,
     tick_at: Time,
+    /// The scheme of the last life, if one was chosen.
+    chosen: Chosen,
 }
 
 impl PoolNode {
@@ -124,6 +139,7 @@ impl PoolNode {
             commands: 0,
             again: vec![],
             tick_at: Time::ZERO,
+            chosen: Chosen::default(),
         }
     }
 
@@ -168,10 +184,10 @@ impl PoolNode {
         let (first, largest) = self.settings.buckets;
         let table = Table::over(Box::new(TableWords(region.clone())), first, largest);
         self.own = Some((region.key(Rights::Read), layout));
-        // The default scheme is always there.
-        let scheme = placement::scheme("adaptive").unwrap_or_else(|| Box::new(placement::Alone));
         let objects = Objects { region, layout };
-        self.coop = Some(Coop::over(self.me, objects, table, scheme, self.settings.clone()));
+        let mut coop = Coop::over(self.me, objects, table, self.settings.clone());
+        coop.follow(self.chosen);
+        self.coop = Some(coop);
         self.enter(now, out);
     }
 
@@ -182,6 +198,28 @@ impl PoolNode {
             coop.lease(lease, clocks.now);
             coop.view(&view, actions);
         });
+    }
+
+    /// The nodes of its view that lend memory, by name, with what they said last; `None` if they have not yet.
+    pub fn lenders(&self) -> Vec<Lender> {
+        let boards: BTreeMap<Incarnation, Board> = self.coop.iter().flat_map(Coop::boards).collect();
+        let members = self.view.iter().flat_map(|view| view.members());
+        let lender = |member: &Member| Lender {
+            name: member.name.clone(),
+            is_passive: !member.is_pool_home(),
+            board: boards.get(&member.incarnation).copied(),
+        };
+        members.filter(|member| member.roles.has(Role::Pool)).map(lender).collect()
+    }
+
+    /// The scheme that it goes by.
+    pub fn scheme(&self) -> Chosen {
+        self.coop.as_ref().map_or(self.chosen, Coop::chosen)
+    }
+
+    /// Another scheme, for all nodes. False if there is no machine yet that could say so.
+    pub fn choose(&mut self, name: SchemeName) -> bool {
+        self.coop.as_mut().map(|coop| coop.choose(name)).is_some()
     }
 
     /// A program's command.
@@ -324,7 +362,8 @@ impl Machine for PoolNode {
             let reply = if is_read { Reply::Answer(Answer::Miss, vec![]) } else { Reply::Unknown };
             out.push(Deed::Answer(asked.request, reply));
         }
-        *self = PoolNode { me, again, commands: self.commands, ..PoolNode::new(self.settings.clone(), self.wall) };
+        let (chosen, commands) = (self.scheme(), self.commands);
+        *self = PoolNode { me, again, commands, chosen, ..PoolNode::new(self.settings.clone(), self.wall) };
     }
 
     fn lease(&mut self, lease: Lease, now: Time, _: &mut Vec<Deed>) {

@@ -8,8 +8,8 @@ use verbena_coop::holder::OwnMemory;
 use verbena_coop::object::{ReadBack, units};
 use verbena_coop::table::{Entry, Geometry};
 use verbena_coop::{
-    Action, Clocks, Command, Completion, Coop, Frame, Object, Place, Reply, Rules, Settings, Table, Version, hash_of,
-    placement,
+    Action, Clocks, Command, Completion, Coop, Frame, Object, Place, Reply, Rules, SchemeName, Settings, Table,
+    Version, hash_of,
 };
 use verbena_memcache::semantics::{Answer, Item};
 use verbena_memcache::{Limits, Operation, Read};
@@ -36,10 +36,11 @@ impl Pair {
             buckets: (1, 4),
             patience: PATIENCE,
             limits: Limits::default(),
+            scheme: SchemeName::Bcc,
             mirror: false,
             rules,
         };
-        let mut reader = Coop::new(me, OwnMemory::new(64), placement::scheme("bcc").unwrap(), settings);
+        let mut reader = Coop::new(me, OwnMemory::new(64), settings);
         let members = [me, other].map(|incarnation| Member {
             incarnation,
             name: format!("node{}", incarnation.rank.0),

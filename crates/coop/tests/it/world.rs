@@ -9,7 +9,9 @@ use verbena_cluster::{Lease, Member, Role, Roles, View};
 use verbena_coop::holder::{Memory, OwnMemory};
 use verbena_coop::object::ReadBack;
 use verbena_coop::table::Geometry;
-use verbena_coop::{Action, Clocks, Command, Completion, Coop, Frame, Place, Reply, Rules, Settings, placement};
+use verbena_coop::{
+    Action, Clocks, Command, Completion, Coop, Frame, Place, Reply, Rules, SchemeName, Settings, Tally as Moved,
+};
 use verbena_memcache::Limits;
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
@@ -85,6 +87,7 @@ pub struct Tally {
     pub expelled: u32,
     pub hits_told: u32,
     pub offered: u32,
+    pub chosen: u32,
 }
 
 pub struct World {
@@ -106,6 +109,8 @@ pub struct World {
     rules: Rules,
     loses: bool,
     mirror: bool,
+    /// Of nodes that start. The seed chooses it, and now and then another is chosen while they run.
+    scheme: SchemeName,
 }
 
 impl World {
@@ -129,6 +134,7 @@ impl World {
             rules,
             loses: seed % 4 == 3,
             mirror: seed % 2 == 1,
+            scheme: SchemeName::ALL[(seed / 12 + seed) as usize % SchemeName::ALL.len()],
         };
         for at in 0..nodes {
             let is_passive = at == nodes - 1 && seed.is_multiple_of(3);
@@ -169,17 +175,15 @@ impl World {
     fn settings(&self) -> Settings {
         let limits = Limits { value_bytes: 200, ..Limits::default() };
         let patience = Duration::from_millis(40);
-        Settings { units: UNITS, buckets: (1, 4), patience, limits, mirror: self.mirror, rules: self.rules }
+        let (scheme, mirror, rules) = (self.scheme, self.mirror, self.rules);
+        Settings { units: UNITS, buckets: (1, 4), patience, limits, scheme, mirror, rules }
     }
 
     fn restart(&mut self, at: usize) {
-        let names = ["ac", "bcc", "ccwr", "mtacc", "hybcc", "adaptive"];
-        let name = names[self.random.below(names.len())];
-        let scheme = placement::scheme(name).unwrap();
         let settings = self.settings();
         let node = &mut self.nodes[at];
         node.me.start += 1;
-        node.coop = Some(Coop::new(node.me, OwnMemory::new(UNITS), scheme, settings));
+        node.coop = Some(Coop::new(node.me, OwnMemory::new(UNITS), settings));
         (node.paused_until, node.lease_until, node.granted_until) = (0, 0, 0);
         (node.acknowledged, node.in_effect) = (ViewNumber(0), ViewNumber(0));
     }
@@ -211,6 +215,19 @@ impl World {
         }
     }
 
+    /// Another scheme for all nodes, by one of them.
+    pub fn choose(&mut self, at: usize, name: SchemeName) {
+        if self.nodes[at].coop.is_some() && self.nodes[at].paused_until <= self.now {
+            self.tally.chosen += 1;
+            self.act(at, |coop, _, _| coop.choose(name));
+        }
+    }
+
+    /// What the nodes that are there counted.
+    pub fn moved(&self) -> Vec<Moved> {
+        self.nodes.iter().filter_map(|node| node.coop.as_ref()).map(Coop::tally).collect()
+    }
+
     /// The node does nothing for a while. What lies in its memory is read all the same.
     pub fn pause(&mut self, at: usize) {
         if self.nodes[at].coop.is_some() {
@@ -233,7 +250,7 @@ impl World {
             match action {
                 Action::Send { to, view, frame } => {
                     self.tally.hits_told += u32::from(matches!(frame, Frame::Hits(_)));
-                    self.tally.offered += u32::from(matches!(frame, Frame::Offer(_)));
+                    self.tally.offered += u32::from(matches!(frame, Frame::Offer { .. }));
                     let is_lost = self.loses && self.random.is_one_of(60);
                     let comes_twice = self.loses && self.random.is_one_of(60);
                     if comes_twice {

@@ -2,5 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod clients;
 mod history;
 mod processes;
+mod schemes;

@@ -20,7 +20,7 @@ use crate::history::{History, Outcome};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A process that ends with the test.
-struct Ended(Child);
+pub struct Ended(Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -31,7 +31,7 @@ impl Drop for Ended {
 }
 
 /// Starts a program, and gives the first line of this kind that it prints.
-fn started(command: &mut Command, is_it: impl Fn(&str) -> bool) -> (Ended, String) {
+pub fn started(command: &mut Command, is_it: impl Fn(&str) -> bool) -> (Ended, String) {
     let mut process = Ended(command.stdout(Stdio::piped()).spawn().unwrap());
     let mut lines = BufReader::new(process.0.stdout.take().unwrap()).lines();
     let line = lines.by_ref().map(Result::unwrap).find(|line| is_it(line)).expect("it says that it serves");
@@ -41,7 +41,7 @@ fn started(command: &mut Command, is_it: impl Fn(&str) -> bool) -> (Ended, Strin
 }
 
 /// A pool as a user starts it, but for the directories, which are this test's.
-fn pool(directory: &Path, log: &str, more: &[&str]) -> (Ended, String) {
+pub fn pool(directory: &Path, log: &str, more: &[&str]) -> (Ended, String) {
     pool_at(directory, log, "127.0.0.1:0", more)
 }
 
@@ -56,17 +56,17 @@ fn pool_at(directory: &Path, log: &str, listen: &str, more: &[&str]) -> (Ended, 
     (process, serving["address"].as_str().unwrap().to_owned())
 }
 
-fn connect(at: &str) -> Client {
+pub fn connect(at: &str) -> Client {
     Client::connect(at, PATIENCE).unwrap()
 }
 
-fn statistic(at: &str, name: &str) -> u64 {
+pub fn statistic(at: &str, name: &str) -> u64 {
     let all = connect(at).statistics("").unwrap();
     all.iter().find(|(found, _)| found == name).unwrap().1.parse().unwrap()
 }
 
 /// Waits until changes of all keys are decided, and this many nodes lend memory.
-fn wait_until_open(at: &str, members: u64) {
+pub fn wait_until_open(at: &str, members: u64) {
     wait_for("all homes to decide", || {
         let mut client = connect(at);
         let is_set = (0..32).all(|nth| client.set(&format!("open-{nth}"), 0, 0, b"?").is_ok());

@@ -1,11 +1,14 @@
 //! `verbena pool get`, `set` and the others: a client of a pool that runs.
 
+mod top;
+
 use std::io::{Read, Write, stdin};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use verbena_coop::SchemeName;
 use verbena_pool::Client;
 use verbena_terms::Lapse;
 
@@ -35,6 +38,16 @@ pub enum Command {
     /// Show what the pool that is asked counts.
     #[command(after_long_help = "Examples:\n  verbena pool stat --json")]
     Stat(Stat),
+    /// Show the scheme that says where objects go, or choose another for all nodes while they run.
+    #[command(
+        after_long_help = "Schemes: ac, bcc, ccwr, mtacc, hybcc, adaptive. docs/POOL.md says what each does.\n\nExamples:\n  verbena pool scheme\n  verbena pool scheme mtacc --server 127.0.0.1:11212"
+    )]
+    Scheme(Scheme),
+    /// Show reads, hits and memory of all nodes of the pool, and the keys that are read most, as they change. Ctrl-C ends it.
+    #[command(
+        after_long_help = "The keys are those of the pool that is asked. Where standard output is no terminal, each reading goes below the one before.\n\nExamples:\n  verbena pool top\n  verbena pool top --count 1 --json | jq .nodes"
+    )]
+    Top(top::Top),
     /// Delete everything in the pool.
     #[command(after_long_help = "Examples:\n  verbena pool flush")]
     Flush(Flush),
@@ -50,7 +63,7 @@ pub struct Reach {
     #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(5), value_parser = Lapse::or_seconds)]
     patience: Lapse,
     #[command(flatten)]
-    format: Format,
+    pub(super) format: Format,
 }
 
 #[derive(Args, Debug)]
@@ -110,13 +123,21 @@ pub struct Stat {
 }
 
 #[derive(Args, Debug)]
+pub struct Scheme {
+    /// The scheme from now on; which one it is if it is left out.
+    name: Option<SchemeName>,
+    #[command(flatten)]
+    reach: Reach,
+}
+
+#[derive(Args, Debug)]
 pub struct Flush {
     #[command(flatten)]
     reach: Reach,
 }
 
 impl Reach {
-    fn client(&self) -> Result<Client> {
+    pub(super) fn client(&self) -> Result<Client> {
         Ok(Client::connect(&self.server, self.patience.0)?)
     }
 }
@@ -138,6 +159,12 @@ struct Done<'a> {
     done: &'a str,
     key: Option<&'a str>,
     was_there: Option<bool>,
+}
+
+/// What `scheme --json` prints.
+#[derive(Serialize)]
+struct Shown {
+    scheme: String,
 }
 
 /// What `ls --json` prints of each.
@@ -222,6 +249,18 @@ impl Command {
                 }
                 Ok(all.iter().try_for_each(|(name, value)| writeln!(out, "{name:<20} {value}"))?)
             }
+            Command::Scheme(Scheme { name, reach }) => {
+                let mut client = reach.client()?;
+                if let Some(name) = name {
+                    client.choose_scheme(&name.to_string())?;
+                }
+                let (scheme, mut out) = (client.scheme()?, output());
+                if reach.format.json {
+                    return write_json(&mut out, &Shown { scheme });
+                }
+                Ok(writeln!(out, "{scheme}")?)
+            }
+            Command::Top(top) => top.run(),
             Command::Flush(Flush { reach }) => {
                 reach.client()?.flush()?;
                 report(reach.format, &Done { done: "flushed", key: None, was_there: None })

@@ -1,6 +1,7 @@
 //! Rows that start nodes and proxies, run for real: each with `verbena` as it was built for these tests.
 
 mod content;
+mod coop;
 mod locks;
 mod memory;
 
@@ -45,6 +46,9 @@ tests! {
     memory::a_proxy_monitors_servers,
     memory::checkpoints_are_saved,
     memory::applications_ask_for_what_they_need,
+    coop::a_pool_stands_beside_memcached,
+    coop::schemes_miss_what_their_memory_cannot_hold,
+    coop::a_lookup_is_timed,
     content::a_trace_that_is_none_is_an_error,
     content::without_the_program_it_is_an_error,
 }
