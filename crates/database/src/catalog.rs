@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use thiserror::Error;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep};
 use verbena_metrics::{Counter, Family};
 use verbena_statements::{Analyser, Dialect, Product as Server, Schema};
 
@@ -24,6 +25,12 @@ use crate::search::Paths;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// After a failure it is asked again after so long.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How long clients wait for the first catalog, and for one that has changed; and how long they do not wait after that.
+const FIRST_REST: Duration = Duration::from_secs(5);
+const REST: Duration = Duration::from_secs(1);
+const BETWEEN_RESTS: Duration = Duration::from_secs(10);
+/// How often it is looked whether the catalog is known.
+const LOOKS_EVERY: Duration = Duration::from_millis(10);
 /// Default databases, or search paths, that are remembered apart.
 const SEARCHES: usize = 64;
 
@@ -190,6 +197,31 @@ impl Known {
 
     fn fingerprint(&self) -> Option<Fingerprint> {
         self.state.lock().catalog.as_ref().and_then(|(_, catalog)| catalog.fingerprint.clone())
+    }
+
+    /// Whether statements are looked at under the catalog.
+    fn is_known(&self) -> bool {
+        let state = self.state.lock();
+        state.moving == 0 && state.catalog.as_ref().is_some_and(|(of, _)| *of == state.version)
+    }
+
+    /// Says when clients are read. While the catalog is not known a statement that only reads may be one that changes it, for all that is known, and where many come the catalog
+    /// would never be known again: so they wait until it is, but not for long, and not often.
+    pub async fn rest(self: Arc<Self>, reads: Arc<watch::Sender<bool>>) {
+        let mut patience = FIRST_REST;
+        loop {
+            reads.send_replace(false);
+            let until = Instant::now() + patience;
+            while !self.is_known() && Instant::now() < until {
+                sleep(LOOKS_EVERY).await;
+            }
+            reads.send_replace(true);
+            patience = REST;
+            sleep(BETWEEN_RESTS).await;
+            while self.is_known() {
+                sleep(LOOKS_EVERY).await;
+            }
+        }
     }
 
     /// No change is under way, and none has ended since this version.

@@ -107,7 +107,10 @@ impl Database {
                 Err(error) => return tracing::error!(%error, "the relay's listeners cannot be used"),
             };
             let shown = UnixListener::from_std(watched).map(|listener| tokio::spawn(watchers.serve(listener)));
-            let keeper = catalog_of.user.is_some().then(|| tokio::spawn(known.keep(catalog_of, looked)));
+            let keeper = catalog_of.user.is_some().then(|| tokio::spawn(known.clone().keep(catalog_of, looked)));
+            let (reads, is_read) = watch::channel(true);
+            let reads = Arc::new(reads);
+            let rests = keeper.is_some().then(|| tokio::spawn(known.rest(reads.clone())));
             let told = async move {
                 // Its sender is gone with the proxy.
                 let _ = stopped.wait_for(|stop| *stop).await;
@@ -116,14 +119,15 @@ impl Database {
             match product {
                 Product::MySql => {
                     let conversation = move || Mysql::new(Session::new(shared.clone()), Limits::default());
-                    serve(listeners, to, limits, homes, conversation, told).await;
+                    serve((listeners, is_read), to, limits, homes, conversation, told).await;
                 }
                 Product::PostgreSql => {
                     let conversation = move || Postgres::new(postgres::Session::new(shared.clone()), Limits::default());
-                    serve(listeners, to, limits, homes, conversation, told).await;
+                    serve((listeners, is_read), to, limits, homes, conversation, told).await;
                 }
             }
-            for task in keeper.into_iter().chain(shown.ok()) {
+            drop(reads);
+            for task in [keeper, rests].into_iter().flatten().chain(shown.ok()) {
                 task.abort();
             }
         };

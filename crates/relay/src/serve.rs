@@ -43,9 +43,9 @@ impl Default for ServeLimits {
 
 /// Relays connections until `stop` is ready, then lets them become idle and returns when the last one is closed.
 ///
-/// `conversation` makes the machine of a new connection.
+/// `conversation` makes the machine of a new connection. Clients are read only while `reads` says so; its sender must stay for as long.
 pub async fn serve<B, C>(
-    listeners: Vec<Listener>,
+    (listeners, reads): (Vec<Listener>, watch::Receiver<bool>),
     upstream: Upstream,
     limits: ServeLimits,
     bracket: B,
@@ -75,6 +75,7 @@ pub async fn serve<B, C>(
                     machine: conversation(),
                     limits,
                     stopping: stopping.clone(),
+                    reads: reads.clone(),
                 };
                 let upstream = upstream.clone();
                 connections.spawn(async move {
@@ -116,6 +117,8 @@ struct Connection<B: Bracket, C> {
     limits: ServeLimits,
     /// When connections are to be closed even if they are not idle.
     stopping: watch::Receiver<Option<Instant>>,
+    /// Whether clients are read.
+    reads: watch::Receiver<bool>,
 }
 
 /// The bracket of the held command.
@@ -211,7 +214,8 @@ impl<B: Bracket, C: Conversation<Write = B::Write>> Connection<B, C> {
         let is_open = closes_at.is_none();
         let to_client = self.machine.to_client().len();
         let to_server = self.machine.to_server().len();
-        let reads_client = is_open && to_server == 0 && self.machine.reads_client();
+        let is_read = *self.reads.borrow_and_update();
+        let reads_client = is_read && is_open && to_server == 0 && self.machine.reads_client();
         let reads_server = is_open && to_client < self.limits.buffer_bytes;
         let stop_at = *self.stopping.borrow();
         if stop_at.is_some() && is_open && self.machine.is_idle() {
@@ -224,6 +228,8 @@ impl<B: Bracket, C: Conversation<Write = B::Write>> Connection<B, C> {
             _ = client.writable(), if to_client > 0 => Event::Again,
             _ = server.writable(), if to_server > 0 => Event::Again,
             event = held.next() => event,
+            // An end of the sender says nothing more.
+            Ok(()) = self.reads.changed(), if !is_read => Event::Again,
             _ = self.stopping.changed(), if stop_at.is_none() => Event::Again,
             () = sleep_until(stop_at.unwrap_or_else(Instant::now)), if is_open && stop_at.is_some() => {
                 self.machine.server_closed();

@@ -283,6 +283,19 @@ fn no_answer_is_older_than_the_last_commit() {
 }
 
 #[test]
+fn readers_and_writers_at_once_have_hits_and_nothing_stale() {
+    let Some(shop) = Shop::open("shop_crowd", &["--database-complete", "true"]) else { return };
+    shop.is_crowded(20, Duration::from_millis(300), (200, 8, 60));
+}
+
+/// Writers that never rest: there is always another request whose statement it may be.
+#[test]
+fn with_tags_there_are_hits_while_writers_never_rest() {
+    let Some(shop) = Shop::open_with("shop_tags", &["--database-complete", "true"], &["tags"]) else { return };
+    shop.is_crowded(20, Duration::ZERO, (300, 40, 60));
+}
+
+#[test]
 fn a_relay_that_is_killed_leaves_nothing_stale() {
     let Some(mut shop) = Shop::open("shop_killed", &["--database-complete", "true"]) else { return };
     let address = shop.address.clone();

@@ -68,8 +68,9 @@ impl Relay {
                 let port = tcp.local_addr().unwrap().port();
                 let listeners = vec![Listener::Tcp(tcp), Listener::Unix(UnixListener::bind(&socket).unwrap())];
                 told.send(port).unwrap();
+                let (_reads, reads) = tokio::sync::watch::channel(true);
                 let stop = async { drop(stopped.await) };
-                serve(listeners, upstream, ServeLimits::default(), bracket, conversation, stop).await;
+                serve((listeners, reads), upstream, ServeLimits::default(), bracket, conversation, stop).await;
             });
         });
         Self { port: port.recv().unwrap(), stop: Some(stop), thread: Some(thread) }
