@@ -27,6 +27,7 @@ mod machine;
 mod memory;
 mod primitives;
 mod programs;
+mod relayed;
 mod report;
 mod rounds;
 mod rows;

@@ -7,6 +7,7 @@ use crate::error::BenchError;
 use crate::locks;
 use crate::memory;
 use crate::primitives;
+use crate::relayed;
 use crate::report::Findings;
 use crate::run::Plan;
 
@@ -332,6 +333,13 @@ static ROWS: [Row; 37] = [
         variants: "one writer, many readers of one file",
         found: "-45% at 32",
         measure: None,
+    },
+    Row {
+        name: "database.relay",
+        paper: "none: a question of our own",
+        variants: "pgbench at PostgreSQL: direct, through the relay, through HAProxy in TCP mode; reads, prepared reads, commits",
+        found: "nothing",
+        measure: Some(relayed::measure),
     },
 ];
 

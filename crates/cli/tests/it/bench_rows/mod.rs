@@ -4,6 +4,7 @@ mod content;
 mod coop;
 mod locks;
 mod memory;
+mod relayed;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -41,6 +42,7 @@ tests! {
     locks::locks_are_taken_as_a_trace_has_it,
     locks::one_lock_is_wanted_by_many,
     locks::others_have_locks_too,
+    relayed::the_relay_is_measured_beside_direct_connections,
     memory::values_are_got_and_put,
     memory::many_get_values,
     memory::a_proxy_monitors_servers,
