@@ -49,6 +49,10 @@ pub struct Rules {
     pub mirrors_removals: bool,
     /// A node drops what it mirrors no longer (rule K9).
     pub mirrors_drop: bool,
+    /// What is flushed gives its memory back at once: no rule, but what rests on floors is seen less often by it.
+    pub frees_flushed: bool,
+    /// A change reads again what is valid and not whole yet: no rule, but absence is wrong less often by it.
+    pub reads_again: bool,
     /// Mirrors get floors, before a home raises its own (rules K9, K10).
     pub mirrors_floors: bool,
 }
@@ -80,6 +84,8 @@ impl Rules {
         mirrors_largest: true,
         mirrors_removals: true,
         mirrors_drop: true,
+        frees_flushed: true,
+        reads_again: true,
         mirrors_floors: true,
     };
 }

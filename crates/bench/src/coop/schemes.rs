@@ -31,7 +31,7 @@ const CLIENTS: usize = 4;
 /// A stretch is at least so long.
 const SHORTEST: Duration = Duration::from_millis(40);
 /// Requests of the warm-up for each file.
-const WARM: u64 = 4;
+const WARM: u64 = 3;
 /// What was expected: of the best scheme beside BCC and AC somewhere, and of HYBCC beside the best everywhere.
 const OVER_BCC: f64 = 1.35;
 const OVER_AC: f64 = 2.8;
@@ -152,7 +152,7 @@ pub(crate) fn measure(mut plan: Plan) -> Result<Findings, BenchError> {
     let scale = SCALES[usize::from(!is_short)];
     let (files, memory) = (FILES / scale, NODE_BYTES / scale);
     let (all_proxies, sizes): (&[usize], &[u64]) =
-        if is_short { (&[2, 8], &[16, 64]) } else { (&[2, 4, 8, 10], &[8, 16, 32, 64]) };
+        if is_short { (&[2, 4], &[16, 64]) } else { (&[2, 4, 8, 10], &[8, 16, 32, 64]) };
     let origin = Origin::start()?;
     let steps = (plan.rounds + 1) * (all_proxies.len() * sizes.len() * SCHEMES.len()) as u32;
     let mut budget = Budget::new(plan.measuring, steps);

@@ -53,7 +53,10 @@ impl<M: Memory> Coop<M> {
             }
             // Its version is valid before it stands in its head: so a change that rests on the value waits a moment, or the value would be forgotten.
             Found::Nothing(unreadable)
-                if !unreadable.is_empty() && !work.is_read() && work.attempts < UNREADABLE_ATTEMPTS =>
+                if !unreadable.is_empty()
+                    && !work.is_read()
+                    && work.attempts < UNREADABLE_ATTEMPTS
+                    && self.settings.rules.reads_again =>
             {
                 self.remembered.remove(&work.hash);
                 let stage = Stage::Again { at: clocks.now + READ_AGAIN };

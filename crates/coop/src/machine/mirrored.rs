@@ -70,7 +70,9 @@ impl<M: Memory> Coop<M> {
 
     fn flush_done(&mut self, floor: &Floor, out: &mut Vec<Action>) {
         let flushed = self.home.flush(floor.floor);
-        self.drop_all(flushed, out);
+        if self.settings.rules.frees_flushed {
+            self.drop_all(flushed, out);
+        }
         out.push(Action::Send { to: floor.asker, view: self.number(), frame: Frame::Flushed { id: floor.id } });
     }
 

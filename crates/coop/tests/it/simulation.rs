@@ -274,28 +274,54 @@ fn every_key_is_a_register_that_may_forget() {
 /// A rule, how it is switched off, and the first seed that finds it.
 type Switch = (&'static str, fn(&mut Rules), u64);
 
+/// Without what hides a breach: an object that is valid and not whole yet is read again, and memory of what was flushed is used again at once.
+fn bare(rules: &mut Rules) {
+    (rules.reads_again, rules.frees_flushed) = (false, false);
+}
+
 /// The word by which readers see whether a home answers in their view (K7) is not among them: it keeps nothing that the other rules of K7 and K5 do not
 /// keep here. That no copy comes back at once (K3) has a test of its own, because one seed in thousands finds it. Nor are K8 and K11, of which a breach forgets and does no more.
 const SWITCHES: [Switch; 21] = [
     ("K2: an object counts by its version", |rules| rules.compares_version = false, 0),
-    ("K3: head first, head last", |rules| rules.reads_head_twice = false, 13),
-    ("K4: the home is asked for absence", |rules| rules.asks_home_for_absence = false, 201),
+    ("K3: head first, head last", |rules| rules.reads_head_twice = false, 19),
+    (
+        "K4: the home is asked for absence",
+        |rules| {
+            rules.asks_home_for_absence = false;
+            bare(rules)
+        },
+        201,
+    ),
     ("K5: the lease is looked at with the read in hand", |rules| rules.checks_lease_of_read = false, 24),
-    ("K6: the lease is looked at before a change counts", |rules| rules.checks_lease_of_change = false, 298),
-    ("K6: a set is sent once", |rules| rules.sends_once = false, 139),
+    ("K6: the lease is looked at before a change counts", |rules| rules.checks_lease_of_change = false, 411),
+    ("K6: a set is sent once", |rules| rules.sends_once = false, 284),
     ("K6: a request is decided once", |rules| rules.decides_once = false, 515),
     ("K6: a set that failed deletes", |rules| rules.deletes_what_failed = false, 3),
-    ("K6: a change rests on the version that was read", |rules| rules.compares_expected = false, 0),
-    ("K7: entries that are given up are dropped", |rules| rules.drops_given_up = false, 387),
-    ("K7: a home opens when its view is in effect", |rules| rules.opens_in_effect = false, 1161),
-    ("K7: no hand-over is taken late", |rules| rules.refuses_late_hand_over = false, 1572),
+    ("K6: a change rests on the version that was read", |rules| rules.compares_expected = false, 1),
+    ("K7: entries that are given up are dropped", |rules| rules.drops_given_up = false, 470),
+    ("K7: a home opens when its view is in effect", |rules| rules.opens_in_effect = false, 2532),
+    ("K7: no hand-over is taken late", |rules| rules.refuses_late_hand_over = false, 1608),
     ("K9: a change goes to the mirror first", |rules| rules.mirrors_first = false, 133),
-    ("K9: a mirror keeps the largest version", |rules| rules.mirrors_largest = false, 2113),
-    ("K9: a removal is a version too", |rules| rules.mirrors_removals = false, 2789),
+    ("K9: a mirror keeps the largest version", |rules| rules.mirrors_largest = false, 2273),
+    ("K9: a removal is a version too", |rules| rules.mirrors_removals = false, 4085),
     ("K9: what is mirrored no longer is dropped", |rules| rules.mirrors_drop = false, 517),
-    ("K9, K10: mirrors get floors", |rules| rules.mirrors_floors = false, 369),
-    ("K10: entries below the floor are not handed over", |rules| rules.keeps_floor_in_hand_over = false, 247),
-    ("K10: a flush counts in one view", |rules| rules.flushes_in_one_view = false, 4212),
+    (
+        "K9, K10: mirrors get floors",
+        |rules| {
+            rules.mirrors_floors = false;
+            bare(rules)
+        },
+        369,
+    ),
+    ("K10: entries below the floor are not handed over", |rules| rules.keeps_floor_in_hand_over = false, 499),
+    (
+        "K10: a flush counts in one view",
+        |rules| {
+            rules.flushes_in_one_view = false;
+            bare(rules)
+        },
+        4212,
+    ),
     ("K12: a stub that is gone is gone", |rules| rules.stub_ends = false, 12),
     ("K13: what expired is not read", |rules| rules.compares_expiry = false, 57),
 ];
