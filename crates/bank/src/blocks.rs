@@ -1,8 +1,8 @@
 //! Blocks into a bank and out of it, proven and counted.
 
 use crate::{
-    Answer, BlockKey, BlockSize, Counters, Envelope, Memcached, Name, Placement, Request, Rules, Secret, SharedMemory,
-    Store,
+    Answer, BlockKey, BlockSize, Counters, Envelope, Fault, Memcached, Name, Placement, Request, Rules, Secret,
+    SharedMemory, Store,
 };
 
 /// The bank of one volume.
@@ -21,6 +21,17 @@ pub enum Bank {
     Memcached(Memcached, Placement),
     /// In memory of the helper.
     Memory(SharedMemory),
+}
+
+/// Why the bank did not give a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Miss {
+    /// It has none of this version: it was never stored, or gave way to others.
+    Absent,
+    /// The daemon, or the helper, rests, died or did not answer in time.
+    Down,
+    /// What it has does not prove itself.
+    Fault(Fault),
 }
 
 /// What a daemon says when a client of the volume introduces itself.
@@ -59,6 +70,11 @@ impl Blocks {
 
     /// The blocks that the bank has, each in the place of its key. All are asked for together.
     pub fn fetch(&self, keys: &[BlockKey]) -> Vec<Option<Vec<u8>>> {
+        self.look(keys).into_iter().map(Result::ok).collect()
+    }
+
+    /// The same, with the cause of each miss.
+    pub fn look(&self, keys: &[BlockKey]) -> Vec<Result<Vec<u8>, Miss>> {
         let names = keys.iter().map(|key| key.name(&self.secret));
         let answers = match &self.bank {
             Bank::Memory(memory) => memory.fetch(&names.collect::<Vec<_>>()),
@@ -127,19 +143,18 @@ impl Blocks {
         (0..memcached.daemons().list().len()).map(daemon).collect()
     }
 
-    fn proven(&self, key: &BlockKey, answer: Option<Answer>) -> Option<Vec<u8>> {
-        let (bytes, counter) = match answer {
-            Some(Answer::Item(item)) => match Envelope::open(&self.secret, key, item, self.rules) {
-                Ok(bytes) => (Some(bytes), &self.counters.hits),
-                Err(fault) => {
-                    self.counters.fault(fault);
-                    return None;
-                }
-            },
-            Some(_) => (None, &self.counters.absent),
-            None => (None, &self.counters.daemon_down),
+    fn proven(&self, key: &BlockKey, answer: Option<Answer>) -> Result<Vec<u8>, Miss> {
+        let found = match answer {
+            Some(Answer::Item(item)) => Envelope::open(&self.secret, key, item, self.rules).map_err(Miss::Fault),
+            Some(_) => Err(Miss::Absent),
+            None => Err(Miss::Down),
         };
-        Counters::add(counter, 1);
-        bytes
+        match &found {
+            Ok(_) => Counters::add(&self.counters.hits, 1),
+            Err(Miss::Absent) => Counters::add(&self.counters.absent, 1),
+            Err(Miss::Down) => Counters::add(&self.counters.daemon_down, 1),
+            Err(Miss::Fault(fault)) => self.counters.fault(*fault),
+        }
+        found
     }
 }

@@ -21,6 +21,7 @@ use verbena_bank::{
 };
 
 use crate::below::{Below, Identity};
+use crate::explain::LastAccess;
 use crate::files::read_at;
 use crate::handles::Handle;
 use crate::nodes::{Node, path_of};
@@ -121,6 +122,7 @@ impl Cache {
     pub(crate) fn opened(&self, node: &Node, fd: &OwnedFd, flags: OFlags, arrived: &Arrival) -> View {
         let direct = |stamp: Stamp, reason: Direct| {
             self.counts.direct[reason as usize].fetch_add(1, Relaxed);
+            node.state.accessed(LastAccess::Direct(reason));
             node.state.pages_are(None);
             View { pages: Pages::Bypass, epoch: node.state.epoch(self.rules), stamp, key: None }
         };
@@ -144,6 +146,7 @@ impl Cache {
             return direct(now, decide(&opening, self.rules).unwrap_or(Direct::Identity));
         };
         self.counts.opens.fetch_add(1, Relaxed);
+        node.state.accessed(LastAccess::Opened);
         let pages = if node.state.pages_are(Some(now)) { Pages::Keep } else { Pages::Fresh };
         let key = FileKey::new(&identity, &now.bytes(), self.rules);
         View { pages, epoch, stamp: now, key: Some(key) }
@@ -160,14 +163,19 @@ impl Cache {
         let Some(key) = &view.key else { return Ok(None) };
         let is_current = || handle.node.state.epoch(self.rules) == view.epoch;
         // Behind the end there may be bytes by now.
-        if !is_current() || offset >= view.stamp.size {
-            return Ok(self.go_below(handle));
+        if !is_current() {
+            return Ok(self.go_below(handle, LastAccess::Ended));
+        }
+        if offset >= view.stamp.size {
+            return Ok(self.go_below(handle, LastAccess::End));
         }
         let mut read = Read::new(self.size, view.stamp.size, offset, bytes as u64, self.rules);
         let keys: Vec<BlockKey> = read.blocks().map(|block| key.block(self.size, block)).collect();
-        for (key, found) in keys.iter().zip(self.blocks.fetch(&keys)) {
-            if let Some(found) = found {
-                read.banked(key.block(), found);
+        let mut misses = vec![];
+        for (key, found) in keys.iter().zip(self.blocks.look(&keys)) {
+            match found {
+                Ok(found) => _ = read.banked(key.block(), found),
+                Err(miss) => misses.push(miss),
             }
         }
         let runs = read.runs();
@@ -185,15 +193,22 @@ impl Cache {
             End::Serve { bytes, fills } if is_current() => {
                 let counter = if runs.is_empty() { &self.counts.whole } else { &self.counts.partial };
                 counter.fetch_add(1, Relaxed);
+                let access = if misses.is_empty() {
+                    LastAccess::Whole(keys.len())
+                } else {
+                    LastAccess::Partial(keys.len(), misses)
+                };
+                handle.node.state.accessed(access);
                 self.keep(key, fills);
                 Ok(Some(bytes))
             }
-            _ => Ok(self.go_below(handle)),
+            _ => Ok(self.go_below(handle, LastAccess::Moved)),
         }
     }
 
     /// What the kernel is given now is of no known version, and so are its pages.
-    fn go_below(&self, handle: &Handle) -> Option<Vec<u8>> {
+    fn go_below(&self, handle: &Handle, why: LastAccess) -> Option<Vec<u8>> {
+        handle.node.state.accessed(why);
         self.counts.below.fetch_add(1, Relaxed);
         handle.node.state.pages_are(None);
         None

@@ -146,6 +146,12 @@ pub enum UmountError {
         /// The path.
         at: PathBuf,
     },
+    /// The mount has no bank.
+    #[error("{at} is on a mount without a bank (--bank none): all that it reads comes from below")]
+    NoBank {
+        /// The path.
+        at: PathBuf,
+    },
     /// The kernel refuses.
     #[error("unmounting {at}: {error}; programs may have files open there (fuser -vm {at}), or use --lazy")]
     Refused {

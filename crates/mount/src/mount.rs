@@ -17,6 +17,7 @@ use crate::below::{Below, KIND, SOURCE, hold, kind_of, mounts};
 use crate::cache::Cache;
 use crate::caller::Identities;
 use crate::error::{MountError, UmountError};
+use crate::explain::EXPLAIN;
 use crate::files::Files;
 use crate::fuse::{Mounting, Serving, serve};
 use crate::promise::Promise;
@@ -166,6 +167,21 @@ pub fn status(at: &Path) -> Result<String, UmountError> {
     let mut buffer = vec![0; 64 << 10];
     let length = rustix::fs::getxattr(at, STATUS, &mut buffer[..])
         .map_err(|error| UmountError::Silent { at: at.to_owned(), error: error.into() })?;
+    buffer.truncate(length);
+    Ok(String::from_utf8_lossy(&buffer).into_owned())
+}
+
+/// Why the last open or read of a file did not come from the bank, or that it did: `verbena fs status --explain`.
+pub fn explain(file: &Path) -> Result<String, UmountError> {
+    let silent = |error: std::io::Error| UmountError::Silent { at: file.to_owned(), error };
+    if kind_of(&std::path::absolute(file).map_err(silent)?).is_none_or(|kind| kind != KIND) {
+        return Err(UmountError::NotOurs { at: file.to_owned() });
+    }
+    let mut buffer = vec![0; 4 << 10];
+    let length = rustix::fs::getxattr(file, EXPLAIN, &mut buffer[..]).map_err(|error| match error {
+        rustix::io::Errno::NODATA => UmountError::NoBank { at: file.to_owned() },
+        error => silent(error.into()),
+    })?;
     buffer.truncate(length);
     Ok(String::from_utf8_lossy(&buffer).into_owned())
 }

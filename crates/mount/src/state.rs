@@ -5,6 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use verbena_bank::{Rules, Stamp};
 
+use crate::explain::LastAccess;
+
 /// Counts that decide whether open files may still use the bank.
 #[derive(Debug, Default)]
 pub(crate) struct State {
@@ -23,6 +25,8 @@ struct Seen {
     stamp: Option<Stamp>,
     /// The stamp under which the kernel's pages of the file were read; none if they are not known to be of one.
     pages: Option<Stamp>,
+    /// What became of the last open or read.
+    last: Option<LastAccess>,
 }
 
 /// A moment in the life of a file. What was validated in one counts in no other.
@@ -67,6 +71,16 @@ impl State {
         if seen.stamp.replace(stamp) != Some(stamp) {
             self.changing.fetch_add(1, SeqCst);
         }
+    }
+
+    /// Notes what became of an open or a read.
+    pub(crate) fn accessed(&self, access: LastAccess) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).last = Some(access);
+    }
+
+    /// What became of the last one.
+    pub(crate) fn last(&self) -> Option<LastAccess> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).last.clone()
     }
 
     /// The kernel's pages are those of this stamp from now on. Says whether they were before.

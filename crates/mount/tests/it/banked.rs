@@ -271,3 +271,46 @@ fn a_lock_drops_what_was_known_before_it() {
     let Some(right) = run(Rules::default()) else { return };
     assert_eq!((right, run(Rules { locks: false, ..Rules::default() })), (2, Some(1)));
 }
+
+#[test]
+fn a_tree_is_warmed_and_each_access_is_explained() {
+    let Some(mut bank) = Bank::new(1) else { return };
+    let Some(pair) = pair(&bank, Rules::default(), None) else { return };
+    let folder = pair.slow.join("a/b");
+    fs::create_dir_all(&folder).unwrap();
+    for nth in 0..30 {
+        fs::write(folder.join(nth.to_string()), vec![nth as u8; 1000 * nth]).unwrap();
+    }
+    fs::write(pair.slow.join("large"), vec![7; 300_000]).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", folder.join("link")).unwrap();
+    let fast = pair.fast.clone();
+    let explain = |name: &str| verbena_mount::explain(&fast.join(name)).unwrap();
+    assert!(explain("large").starts_with("nothing"), "{}", explain("large"));
+    drop(cached(&pair, "large"));
+    assert!(explain("large").starts_with("opened"), "{}", explain("large"));
+    let warmed = verbena_mount::warm(&fast, 4).unwrap();
+    assert_eq!((warmed.files, warmed.bytes, warmed.failed), (31, 300_000 + 1000 * (0..30).sum::<u64>(), 0));
+    assert!(explain("large").starts_with("miss: "), "{}", explain("large"));
+    // Five blocks of the large file, and one of each other that has bytes.
+    eventually("the bank has all", || pair.count("bank_stored") == 34);
+    let two = Pair::new(|options| {
+        options.bank = bank.list.parse().unwrap();
+        options.below = pair.slow.clone();
+        options.deadline = std::time::Duration::from_secs(10);
+    });
+    let Some(two) = two else { return };
+    assert!(verbena_mount::explain(&pair.slow.join("large")).unwrap_err().to_string().contains("no Verbena mount"));
+    // Another secret: no block is found.
+    fs::read(two.fast.join("large")).unwrap();
+    let explained = verbena_mount::explain(&two.fast.join("large")).unwrap();
+    assert!(explained.contains("not in the bank"), "{explained}");
+    let writer = File::options().write(true).open(fast.join("large")).unwrap();
+    drop(File::open(fast.join("large")).unwrap());
+    assert!(explain("large").contains("open for writing"), "{}", explain("large"));
+    drop(writer);
+    bank.end();
+    fs::write(pair.slow.join("large"), vec![8; 300_000]).unwrap();
+    let file = cached(&pair, "large");
+    byte(&file);
+    assert!(explain("large").contains("down"), "{}", explain("large"));
+}
