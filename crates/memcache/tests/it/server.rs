@@ -112,6 +112,8 @@ impl Server {
             Request::Stats(statistics) => self.statistics(statistics, out),
             Request::Version => print::line("VERSION 1", out),
             Request::Quit => self.is_closed = true,
+            // memcached has no such command.
+            Request::Scheme(_) => print::line("ERROR", out),
         }
     }
 
