@@ -17,6 +17,7 @@
 //! | `fs` | `verbena fs` and `verbena bank` |
 //! | `ftp` | `verbena ftp` and `verbena cp` |
 //! | `ftp_files` | `verbena ftp get` and its siblings, with foreign servers and TLS; clients that stop |
+//! | `explain` | `verbena explain` |
 //! | `fuzz_corpus` | whatever bytes a configuration has |
 //! | `grafana` | Grafana's dashboard against what a proxy publishes |
 //! | `house` | the rules of the house |
@@ -55,6 +56,7 @@ mod dashboard;
 mod database;
 mod doctor;
 mod etcd;
+mod explain;
 mod failures;
 mod fs;
 mod ftp;
