@@ -14,8 +14,8 @@ use crate::commands::man;
 use crate::commands::start::START_ARGUMENT;
 use crate::commands::wan::guard;
 use crate::commands::{
-    bank, bench, cluster, completions, config, cp, database, doctor, fs, ftp, keys, lock, mem, node, pool, proxy,
-    purge, start, status, top, traces, wan,
+    bank, bench, cluster, completions, config, cp, database, doctor, explain, fs, ftp, keys, lock, mem, node, pool,
+    proxy, purge, start, status, top, traces, wan,
 };
 use crate::config::listed;
 use crate::error::{EXIT_CODES, Error, Result};
@@ -52,6 +52,8 @@ enum Subcommands {
     Node(node::Command),
     Status(status::Command),
     Purge(purge::Command),
+    #[command(visible_alias = "why")]
+    Explain(explain::Command),
     #[command(subcommand)]
     Cluster(cluster::Command),
     #[command(subcommand)]
@@ -120,6 +122,7 @@ fn execute(command: Command) -> Result<ExitCode> {
         Subcommands::Node(node) => node.run(file),
         Subcommands::Status(status) => status.run(file),
         Subcommands::Purge(purge) => purge.run(file),
+        Subcommands::Explain(explain) => explain.run(file),
         Subcommands::Cluster(cluster) => cluster.run(file),
         Subcommands::Lock(lock) => return lock.run(file),
         Subcommands::Mem(mem) => return mem.run(file),

@@ -9,6 +9,7 @@ pub mod config;
 pub mod cp;
 pub mod database;
 pub mod doctor;
+pub mod explain;
 pub mod fs;
 pub mod ftp;
 pub mod keys;

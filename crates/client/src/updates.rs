@@ -22,7 +22,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use self::pool::{Kind, Pool};
-use crate::api::{Begun, End, Ended, Outcome, Problem, Purged, Touched, Words};
+use crate::api::{Begun, End, Ended, Explain, Outcome, Problem, Purged, Touched, Words};
 use crate::error::{Error, Result};
 use crate::place::Place;
 use crate::scope::Scope;
@@ -150,6 +150,14 @@ impl Updates {
             return Err(Error::Refused(format!("{host}{path} is not the host and the path of a page")));
         }
         self.ask(Kind::Begin, Method::GET, &format!("/v1/words{path}?host={host}"), None::<&()>).await
+    }
+
+    /// What the proxy beside the helper would do with a request, and why: an object whose fields docs/API.md has.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it is no request, [`Error::Unavailable`] if there is no proxy.
+    pub async fn explain(&self, request: &Explain) -> Result<serde_json::Value> {
+        self.ask(Kind::Begin, Method::POST, "/v1/explain", Some(request)).await
     }
 
     async fn end(&self, update: &str, outcome: Outcome) -> Result<Ended> {

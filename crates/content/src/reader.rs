@@ -231,16 +231,10 @@ impl<K: Ord + Clone> Reader<K> {
         lease: &Lease,
         now: Time,
     ) -> Start {
-        let Some((view, words)) = words else { return Start::Alone(Alone::NoWords) };
-        if lease.valid_at(now) != Some(view) {
-            return Start::Alone(Alone::NoLease);
-        }
-        if words.are_busy(kind) {
-            return Start::Alone(Alone::Busy);
-        }
-        if let Some(why) = self.remembered(page, now) {
-            return Start::Alone(why);
-        }
+        let (view, words) = match self.ready((page, kind), words, lease, now) {
+            Ok(ready) => ready,
+            Err(why) => return Start::Alone(why),
+        };
         if let Some(joined) = self.join(key, kind, (view, words), waiter) {
             return joined;
         }
@@ -255,6 +249,23 @@ impl<K: Ord + Clone> Reader<K> {
         self.fills.insert(id, fill);
         self.joinable.insert(key.clone(), id);
         Start::Lead(id)
+    }
+
+    /// What [`start`](Self::start) would come to, without anything being begun: whether the request would lead (`None`), wait for a fill, or go by itself.
+    pub fn foresee(
+        &self,
+        key: &K,
+        (page, kind): (PageId, Kind),
+        words: Option<(ViewNumber, Words)>,
+        lease: &Lease,
+        now: Time,
+    ) -> Option<Result<FillId, Alone>> {
+        let ready = match self.ready((page, kind), words, lease, now) {
+            Ok(ready) => ready,
+            Err(why) => return Some(Err(why)),
+        };
+        let is_full = self.fills.len() >= self.limits.fills;
+        self.joinable(key, kind, ready).or_else(|| is_full.then_some(Err(Alone::Full)))
     }
 
     /// The fill waited, and is forwarded only now. These words, which were read since, take the place of those that it began with: what moved
@@ -384,8 +395,19 @@ impl<K: Ord + Clone> Reader<K> {
     }
 
     fn join(&mut self, key: &K, kind: Kind, (view, words): (ViewNumber, Words), waiter: Waiter) -> Option<Start> {
-        let &id = self.joinable.get(key)?;
+        let id = match self.joinable(key, kind, (view, words))? {
+            Ok(id) => id,
+            Err(why) => return Some(Start::Alone(why)),
+        };
         let fill = self.fills.get_mut(&id).expect("invariant: a joinable fill is under way");
+        fill.waiters.push(waiter);
+        Some(Start::Wait(id))
+    }
+
+    /// The fill that a request of these words waits for, or why it goes by itself beside it.
+    fn joinable(&self, key: &K, kind: Kind, (view, words): (ViewNumber, Words)) -> Option<Result<FillId, Alone>> {
+        let &id = self.joinable.get(key)?;
+        let fill = self.fills.get(&id).expect("invariant: a joinable fill is under way");
         if fill.kind != kind {
             return None;
         }
@@ -394,13 +416,33 @@ impl<K: Ord + Clone> Reader<K> {
             return None;
         }
         if fill.is_slow || (fill.registering.is_some() && kind == Kind::Standard) {
-            return Some(Start::Alone(Alone::Slow));
+            return Some(Err(Alone::Slow));
         }
         if fill.waiters.len() >= self.limits.waiters {
-            return Some(Start::Alone(Alone::Full));
+            return Some(Err(Alone::Full));
         }
-        fill.waiters.push(waiter);
-        Some(Start::Wait(id))
+        Some(Ok(id))
+    }
+
+    /// The words under which a request that missed may be filled, or wait for a fill.
+    fn ready(
+        &self,
+        (page, kind): (PageId, Kind),
+        words: Option<(ViewNumber, Words)>,
+        lease: &Lease,
+        now: Time,
+    ) -> Result<(ViewNumber, Words), Alone> {
+        let (view, words) = words.ok_or(Alone::NoWords)?;
+        if lease.valid_at(now) != Some(view) {
+            return Err(Alone::NoLease);
+        }
+        if words.are_busy(kind) {
+            return Err(Alone::Busy);
+        }
+        match self.remembered(page, now) {
+            Some(why) => Err(why),
+            None => Ok((view, words)),
+        }
     }
 
     fn settle(&mut self, id: FillId, stored: Result<Stamp, NotStored>, acts: bool) -> Option<Settled<K>> {

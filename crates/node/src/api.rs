@@ -41,6 +41,7 @@ use crate::announced::Elsewhere;
 use crate::answers::pages;
 use crate::application::Applications;
 use crate::error::{Error, Result};
+use crate::explains::{self, Explains};
 use crate::file::File;
 use crate::neighbours::Neighbours;
 use crate::random::random;
@@ -67,6 +68,8 @@ pub(crate) struct Sources {
     pub(crate) metrics: Arc<Registry>,
     /// Shown to whoever asks for them.
     pub(crate) files: Arc<OnceLock<&'static [File]>>,
+    /// Says what the proxy beside this helper would do with a request.
+    pub(crate) explains: Arc<OnceLock<Explains>>,
     /// The other applications of the user, which updates are announced to as well; none where this node has a name.
     pub(crate) applications: Option<Applications>,
     /// After how long a bracket that nobody ends has an unknown outcome.
@@ -235,6 +238,7 @@ impl Api {
             (&Method::POST, ["v1", "updates"]) => self.begin(body).await,
             (&Method::POST, ["v1", "updates", update, "end"]) => self.end(update, body).await,
             (&Method::POST, ["v1", "purge"]) => self.purge(body).await,
+            (&Method::POST, ["v1", "explain"]) => explains::answer(self.sources.explains.get(), body).await,
             (_, ["healthz" | "status" | "metrics" | "overview"] | ["v1", ..]) => {
                 error(StatusCode::METHOD_NOT_ALLOWED, "not with this method")
             }
@@ -492,7 +496,7 @@ async fn accept(listener: Option<&TcpListener>) -> std::io::Result<tokio::net::T
     }
 }
 
-async fn read<T: for<'de> Deserialize<'de>>(body: Incoming) -> std::result::Result<T, Answer> {
+pub(crate) async fn read<T: for<'de> Deserialize<'de>>(body: Incoming) -> std::result::Result<T, Answer> {
     let body = tokio::time::timeout(HELPER_WAITS, gather(Limited::new(body, LARGEST_BODY))).await;
     let body = body.map_err(|_| error(StatusCode::REQUEST_TIMEOUT, "the body of the request did not come in time"))?;
     let body = body.map_err(|reason| bad_request(format!("the body cannot be read: {reason}")))?;
@@ -510,15 +514,15 @@ async fn gather(mut body: Limited<Incoming>) -> std::result::Result<Vec<u8>, Box
     Ok(gathered)
 }
 
-fn bad_request(text: impl Into<String>) -> Answer {
+pub(crate) fn bad_request(text: impl Into<String>) -> Answer {
     error(StatusCode::BAD_REQUEST, text)
 }
 
-fn error(status: StatusCode, text: impl Into<String>) -> Answer {
+pub(crate) fn error(status: StatusCode, text: impl Into<String>) -> Answer {
     answer(status, &Problem { error: text.into() })
 }
 
-fn answer(status: StatusCode, body: &impl Serialize) -> Answer {
+pub(crate) fn answer(status: StatusCode, body: &impl Serialize) -> Answer {
     let mut body = serde_json::to_vec(body).expect("invariant: text, numbers and truth have a form in JSON");
     body.push(b'\n');
     let mut answer = Response::new(Full::from(body));

@@ -25,6 +25,7 @@ use crate::config::Settings;
 use crate::desk::Desk;
 use crate::drain::Drain;
 use crate::error::{Error, Result};
+use crate::explains::Explains;
 use crate::file::File;
 use crate::keeping::Register;
 use crate::loads;
@@ -118,6 +119,7 @@ pub struct Helper {
     pool: Option<PoolService>,
     loads: Loads,
     files: Arc<OnceLock<&'static [File]>>,
+    explains: Arc<OnceLock<Explains>>,
     lease: Arc<LeaseWord>,
     desk: Arc<Desk>,
     drain: Arc<Drain>,
@@ -240,13 +242,14 @@ impl Helper {
         let stop_answering = Arc::new(AtomicBool::new(false));
         let (stop_api, stopped) = watch::channel(false);
         let longest = settings.pages.longest_transaction.0;
-        let files = Arc::new(OnceLock::new());
+        let (files, explains) = (Arc::new(OnceLock::new()), Arc::new(OnceLock::new()));
         let api = Api::new(Sources {
             content: content.clone(),
             status: status.clone(),
             neighbours: neighbours.clone(),
             metrics: metrics.clone(),
             files: files.clone(),
+            explains: explains.clone(),
             applications: Applications::beside(settings)?,
             longest_transaction: longest,
         })?;
@@ -288,6 +291,7 @@ impl Helper {
             pool,
             loads,
             files,
+            explains,
             lease,
             desk,
             drain,
@@ -324,6 +328,11 @@ impl Helper {
     /// Shows these files too, from now on, to whoever asks over HTTP. Said once; files of a second time are not shown.
     pub fn show(&self, files: &'static [File]) {
         let _ = self.files.set(files);
+    }
+
+    /// Asks this what would become of a request, from now on. Said once, by the proxy in this process.
+    pub fn explain_by(&self, explains: Explains) {
+        let _ = self.explains.set(explains);
     }
 
     /// The page protocol, for a proxy in this process.

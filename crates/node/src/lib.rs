@@ -28,6 +28,7 @@ mod config;
 mod desk;
 mod drain;
 mod error;
+mod explains;
 mod file;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzzing;
@@ -70,6 +71,7 @@ mod windows;
 pub use application::Application;
 pub use config::{NodeConfig, Settings};
 pub use error::{Error, Result};
+pub use explains::{Explains, Explanation};
 pub use file::File;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

@@ -57,6 +57,20 @@ pub struct Touched {
     pub everything: bool,
 }
 
+/// A request that the proxy beside the helper is to explain, and not to answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Explain {
+    /// Its method; without it `GET`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub method: String,
+    /// The address that a client asks for: `http://HOST/PATH?QUERY`.
+    pub url: String,
+    /// Its fields, name and value, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<(String, String)>,
+}
+
 /// An update has begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begun {

@@ -12,7 +12,7 @@ use verbena_caching::{Key, Keys, Request, Route, Stored, Variant};
 use verbena_content::service::Content;
 use verbena_content::{
     Alone, FillId, Kind, NotStored, PageId, Reader, ReaderLimits, Registered, Replacement, Scope, Settled, Stamp,
-    Start, Store, Unstorable, Verdict, Waiter, Word, Words, look,
+    Start, Store, Unstorable, Waiter, Word, Words,
 };
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
@@ -166,6 +166,18 @@ pub(crate) enum Missed {
     },
 }
 
+/// What a request that misses would do.
+pub(crate) enum Foreseen {
+    /// Be the one that fetches it.
+    Lead,
+    /// Wait for another one's fetch.
+    Wait,
+    /// Be answered with one that is still coming.
+    Join,
+    /// Be forwarded by itself.
+    Alone(&'static str),
+}
+
 impl Cache {
     pub fn new(
         content: Content,
@@ -216,6 +228,39 @@ impl Cache {
         Found { key, page, copy, varies: true }
     }
 
+    /// The fields by which the stored answers of a page differ.
+    pub fn varies_by(&self, page: Key) -> Vec<String> {
+        let found = self.store.copy(page.0);
+        let names = found.as_ref().and_then(Page::varies_by).unwrap_or_default();
+        names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// What [`miss`](Self::miss) would come to. Nothing is begun.
+    pub fn foresee(
+        &self,
+        key: Key,
+        page: (PageId, Kind),
+        words: Option<(ViewNumber, Words)>,
+        is_for: impl FnOnce(&Page) -> bool,
+    ) -> Foreseen {
+        let (now, lease) = (self.content.now(), self.content.lease());
+        let fills = self.fills.lock();
+        if let Some((posted, words)) = &words
+            && fills.coming.get(&key).is_some_and(|coming| {
+                coming.is_for(page.1, (*posted, words), &self.content)
+                    && is_for(&coming.head)
+                    && !coming.body.is_closed()
+            })
+        {
+            return Foreseen::Join;
+        }
+        match fills.reader.foresee(&key, page, words, &lease, now) {
+            Some(Err(why)) => Foreseen::Alone(crate::answer::alone(why)),
+            Some(Ok(_)) => Foreseen::Wait,
+            None => Foreseen::Lead,
+        }
+    }
+
     /// Joins or begins the fill of a page (rules P2, P8, H5). The words were read after the request arrived; `is_for` says whether a page with this head is for it.
     pub fn miss(
         &self,
@@ -235,8 +280,7 @@ impl Cache {
         }
         if let Some((posted, words)) = &words {
             if let Some(coming) = fills.coming.get(&key)
-                && look(coming.head.stamp(), words, *posted, &lease, now) == Verdict::Fresh
-                && coming.head.stamp().kind() == page.1
+                && coming.is_for(page.1, (*posted, words), &self.content)
                 && is_for(&coming.head)
                 && let Some(joined) = coming.body.join(coming.hint)
             {

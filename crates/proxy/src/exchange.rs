@@ -17,15 +17,16 @@ use verbena_caching::{
     for_client, for_origin, for_page, received,
 };
 use verbena_content::service::Reading;
-use verbena_content::{DependencyField, Kind, PageId, Scope, Verdict, Words, look};
+use verbena_content::{DependencyField, Scope};
 use verbena_metrics::Latency;
-use verbena_terms::{Time, ViewNumber};
+use verbena_terms::Time;
 
 use crate::answer::{self, NAME, forwarded};
 use crate::body::{Body, Passing};
 use crate::cache::{Cache, Found, Missed};
 use crate::connection::Asked;
 use crate::fill::Leader;
+use crate::looked::{Missing, Served, kind_of};
 use crate::observed::{Counted, Done};
 use crate::origin::{Connections, Failure, Place};
 use crate::page::{Aged, Page};
@@ -83,7 +84,7 @@ pub(crate) struct Wants {
 /// Bytes of the body of a request that purges that are read. It means nothing.
 const GATHERED: usize = 64 << 10;
 /// Why a `HEAD` of a page that is not stored goes alone.
-const HEAD: &str = "head";
+pub(crate) const HEAD: &str = "head";
 /// What a look at the cache came to.
 #[allow(
     clippy::large_enum_variant,
@@ -94,28 +95,6 @@ enum Looked {
     Done(Result<Served, Box<Missing>>),
     /// The words are on their way.
     Reading(Found, Reading),
-}
-
-/// A validated page.
-pub(crate) struct Served {
-    /// Under which it is kept.
-    pub key: Key,
-    pub copy: Page,
-    /// Of a standard page.
-    pub aged: Option<Aged>,
-    /// It is to be fetched anew for those that come.
-    refresh: Option<Box<Missing>>,
-}
-
-/// Why there is no validated page, and under which key and words it may be fetched.
-pub(crate) struct Missing {
-    pub key: Key,
-    pub page: PageId,
-    pub words: Option<(ViewNumber, Words)>,
-    pub why: &'static str,
-    pub detail: Option<&'static str>,
-    /// A standard page that was not purged, to be asked about (rule H4).
-    pub base: Option<Page>,
 }
 
 impl Exchange {
@@ -174,7 +153,7 @@ impl Exchange {
         let (mut looked, mut old) = (looked, None);
         if wants.wanted.intent == Intent::Pass(Reason::Range) {
             let looked = match looked.take() {
-                Some(Looked::Reading(found, reading)) => self.looked(found, reading.words().await, &wants.wanted),
+                Some(Looked::Reading(found, reading)) => self.cache.looked(found, reading.words().await, &wants.wanted),
                 Some(Looked::Done(looked)) => looked,
                 None => unreachable!("invariant: a part is looked for"),
             };
@@ -244,53 +223,12 @@ impl Exchange {
     fn look(&self, head: &request::Parts, wanted: &Wanted, route: &Route) -> Looked {
         let found = self.cache.find(wanted, head, route);
         let Some(mut reading) = self.cache.content.read(found.page) else {
-            return Looked::Done(self.looked(found, None, wanted));
+            return Looked::Done(self.cache.looked(found, None, wanted));
         };
         match reading.words_now() {
-            Poll::Ready(words) => Looked::Done(self.looked(found, words, wanted)),
+            Poll::Ready(words) => Looked::Done(self.cache.looked(found, words, wanted)),
             Poll::Pending => Looked::Reading(found, reading),
         }
-    }
-
-    fn looked(
-        &self,
-        found: Found,
-        words: Option<(ViewNumber, Words)>,
-        wanted: &Wanted,
-    ) -> Result<Served, Box<Missing>> {
-        let Found { key, page, copy, varies } = found;
-        // What is judged is in hand; only now the clock, and only then the lease (rule P1).
-        let now = self.cache.content.now();
-        let lease = self.cache.content.lease();
-        let (why, detail, base) = match (copy, &words) {
-            (None, _) => (if varies { "vary-miss" } else { "uri-miss" }, None, None),
-            (Some(_), None) => ("stale", Some("no-words"), None),
-            (Some(copy), Some((posted, words))) => match look(copy.stamp(), words, *posted, &lease, now) {
-                Verdict::Fresh if copy.stamp().kind() != kind_of(wanted.mode) => ("stale", Some("other-mode"), None),
-                Verdict::Fresh if copy.is_over(now) => ("stale", Some("lifetime"), None),
-                Verdict::Fresh if !copy.is_for(wanted.credentials) => {
-                    ("request", wanted.credentials.map(Reason::name), None)
-                }
-                Verdict::Fresh => match copy.times().map(|times| (times.judge(&wanted.wishes, now), times.aged(now))) {
-                    None => return Ok(Served { key, copy, aged: None, refresh: None }),
-                    Some((Use::Answer, aged)) => return Ok(Served { key, copy, aged: Some(aged), refresh: None }),
-                    Some((Use::AnswerAndRefresh, aged)) => {
-                        let (why, base) = ("stale", Some(copy.clone()));
-                        let missing = Missing { key, page, words: Some((*posted, *words)), why, detail: None, base };
-                        return Ok(Served { key, copy, aged: Some(aged), refresh: Some(Box::new(missing)) });
-                    }
-                    Some((Use::Validate, aged)) => (if aged.ttl > 0 { "request" } else { "stale" }, None, Some(copy)),
-                },
-                other => ("stale", Some(answer::verdict(other)), None),
-            },
-        };
-        Err(Box::new(Missing { key, page, words, why, detail, base }))
-    }
-
-    /// A copy that was found elsewhere, if it may be answered by the words that were read for this request.
-    pub fn validated(&self, copy: Page, missing: &Missing, wanted: &Wanted) -> Option<Served> {
-        let found = Found { key: missing.key, page: missing.page, copy: Some(copy), varies: false };
-        self.looked(found, missing.words, wanted).ok().filter(|served| served.refresh.is_none())
     }
 
     /// A hit.
@@ -306,7 +244,7 @@ impl Exchange {
             let Wants { head, wanted, route, began, .. } = &wants;
             let looked = match first.take().unwrap_or_else(|| self.look(head, wanted, route)) {
                 Looked::Done(looked) => looked,
-                Looked::Reading(found, reading) => self.looked(found, reading.words().await, wanted),
+                Looked::Reading(found, reading) => self.cache.looked(found, reading.words().await, wanted),
             };
             let missing = match looked {
                 Ok(Served { key, copy, aged, refresh }) => {
@@ -536,7 +474,7 @@ const fn collapsed(why: &'static str, detail: Option<&'static str>) -> CacheStat
 }
 
 /// Whether a page that was fetched just now is for others as well: one that each request is to ask about is for the one that did.
-fn is_for_all(copy: &Page, wanted: &Wanted, now: Time) -> bool {
+pub(crate) fn is_for_all(copy: &Page, wanted: &Wanted, now: Time) -> bool {
     !copy.is_over(now) && copy.times().is_none_or(|of| of.judge(&wanted.wishes, now) != Use::Validate)
 }
 
@@ -549,11 +487,6 @@ pub(crate) fn asked_for(
     let has_condition = [IF_NONE_MATCH, IF_MODIFIED_SINCE].iter().any(|name| outgoing.headers.contains_key(name));
     let is_about_a_copy = answered.status() == StatusCode::NOT_MODIFIED;
     if is_about_a_copy && intent == Intent::Look && !has_condition { Err(Failure::Broken) } else { Ok(answered) }
-}
-
-/// By what copies are found to be good that are stored in this mode.
-pub(crate) fn kind_of(mode: Mode) -> Kind {
-    if mode == Mode::Standard { Kind::Standard } else { Kind::Coherent }
 }
 
 /// Who passes messages on that came over this version.

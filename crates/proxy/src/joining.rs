@@ -25,6 +25,9 @@ use http::{Response, StatusCode, request};
 use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use verbena_caching::{CacheStatus, Keys, Route, may_be_coded, varies_by_coding};
+use verbena_content::service::Content;
+use verbena_content::{Kind, Verdict, Words, look};
+use verbena_terms::ViewNumber;
 
 use crate::answer;
 use crate::body::{Body, Cut};
@@ -44,6 +47,14 @@ pub(crate) struct Coming {
     pub body: Arc<Growing>,
     /// Of the whole.
     pub hint: SizeHint,
+}
+
+impl Coming {
+    /// Whether a request whose page has these words may be answered with it, as far as they tell (rule H5).
+    pub fn is_for(&self, kind: Kind, (posted, words): (ViewNumber, &Words), content: &Content) -> bool {
+        let (stamp, now) = (self.head.stamp(), content.now());
+        look(stamp, words, posted, &content.lease(), now) == Verdict::Fresh && stamp.kind() == kind
+    }
 }
 
 /// A body as it comes.
@@ -176,6 +187,11 @@ impl Growing {
         let mut state = self.0.lock();
         let slot = (!state.is_closed).then(|| state.slot(0))?;
         Some(Joined { body: self.clone(), slot, read: None, hint })
+    }
+
+    /// Whether nobody joins it any more.
+    pub fn is_closed(&self) -> bool {
+        self.0.lock().is_closed
     }
 
     /// Nobody joins it any more, for it is not stored. Gives whether there is one that did.

@@ -23,7 +23,8 @@ use verbena_metrics::{Counter, Family, Registry, RegistryError};
 use verbena_terms::Time;
 
 use crate::body::Body;
-use crate::exchange::{Exchange, Missing, Served, Wants};
+use crate::exchange::{Exchange, Wants};
+use crate::looked::{Missing, Served};
 use crate::page::{Aged, Page};
 use crate::shapes::Shapes;
 use crate::standard::Base;
@@ -196,7 +197,7 @@ impl Exchange {
             return None;
         };
         // The words are those that were read when the request had arrived; the clock and the lease are looked at now, with all in hand (rule P1).
-        let Some(Served { copy, aged, .. }) = self.validated(copy, missing, wanted) else {
+        let Some(Served { copy, aged, .. }) = self.cache.validated(copy, missing, wanted) else {
             pool.count(Lookup::Old);
             return None;
         };

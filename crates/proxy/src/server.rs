@@ -21,6 +21,7 @@ use crate::cache::Cache;
 use crate::config::ProxyConfig;
 use crate::error::ProxyError;
 use crate::exchange::{Exchange, via};
+use crate::explaining::Explainer;
 use crate::inbound::Inbound;
 use crate::observed::Observed;
 use crate::origin::{Address, Connections, Machines, Origins, Secure};
@@ -41,6 +42,7 @@ const CERTIFICATES_EVERY: Duration = Duration::from_secs(1);
 pub struct Proxy {
     address: SocketAddr,
     cache: Arc<Cache>,
+    routes: Arc<Routes>,
     origins: Arc<Origins>,
     certificates: Option<Arc<Certificates>>,
     stop: watch::Sender<bool>,
@@ -124,7 +126,7 @@ impl Proxy {
         let purgers = Purgers::new(&config.purge_from, config.purge_token_file.as_deref())?;
         let balancers: Vec<Network> = config.proxy_protocol_from.iter().filter_map(|from| from.parse().ok()).collect();
         let (stop, stopped) = watch::channel(false);
-        let mut proxy = Proxy { address, cache, origins, certificates, stop, threads: Vec::new() };
+        let mut proxy = Proxy { address, cache, routes, origins, certificates, stop, threads: Vec::new() };
         let connections = Arc::new(Semaphore::new(config.connections.min(Semaphore::MAX_PERMITS)));
         for (at, listener) in listeners.into_iter().enumerate() {
             let runtime =
@@ -133,7 +135,7 @@ impl Proxy {
                 cache: proxy.cache.clone(),
                 origins: proxy.origins.clone(),
                 config: config.clone(),
-                routes: routes.clone(),
+                routes: proxy.routes.clone(),
                 queries: queries.clone(),
                 tls: tls.clone(),
                 balancers: balancers.clone(),
@@ -156,6 +158,11 @@ impl Proxy {
         if let Some(certificates) = &self.certificates {
             certificates.refresh(true);
         }
+    }
+
+    /// Says what it would do with a request.
+    pub fn explainer(&self) -> Explainer {
+        Explainer { cache: self.cache.clone(), routes: self.routes.clone() }
     }
 
     /// Where it listens.

@@ -129,6 +129,15 @@ impl Command {
                 let queries = database.as_ref().map(|(database, only)| relay::queries(database, only, content));
                 let running =
                     Proxy::start(&proxy, content.clone(), helper.loads(), (queries, helper.pool()), &registry)?;
+                let explainer = running.explainer();
+                helper.explain_by(Box::new(move |asked| {
+                    let explainer = explainer.clone();
+                    Box::pin(async move {
+                        let method = if asked.method.is_empty() { "GET" } else { &asked.method };
+                        let explained = explainer.explain(method, &asked.url, &asked.fields).await?;
+                        serde_json::to_value(explained).map_err(|error| error.to_string())
+                    })
+                }));
                 Ok((running, database, marks))
             })?;
             let (http, api) = helper.http();

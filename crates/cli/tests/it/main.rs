@@ -18,6 +18,7 @@
 //! | `fs_memory` | a bank in memory of the helper |
 //! | `ftp` | `verbena ftp` and `verbena cp` |
 //! | `ftp_files` | `verbena ftp get` and its siblings, with foreign servers and TLS; clients that stop |
+//! | `explain` | `verbena explain` |
 //! | `fuzz_corpus` | whatever bytes a configuration has |
 //! | `gluster` | `verbena bank gluster`, and a real glusterd |
 //! | `grafana` | Grafana's dashboard against what a proxy publishes |
@@ -57,6 +58,7 @@ mod dashboard;
 mod database;
 mod doctor;
 mod etcd;
+mod explain;
 mod failures;
 mod fs;
 mod fs_memory;

@@ -4,6 +4,8 @@ use std::time::Instant;
 
 use http::header::{AGE, IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use http::{Method, StatusCode, request};
+use verbena_content::Words;
+use verbena_terms::ViewNumber;
 
 use super::*;
 use crate::answer::CACHE_STATUS;
@@ -62,7 +64,7 @@ impl Exchange {
         drop(route);
         let Some(mut reading) = self.cache.content.read(found.page) else { return Direct::Other };
         match reading.words_now() {
-            Poll::Ready(words) => match self.looked(found, words, &wanted) {
+            Poll::Ready(words) => match self.cache.looked(found, words, &wanted) {
                 Ok(served) => served.directly(head, compresses).map_or(Direct::Other, Direct::Hit),
                 Err(_) => Direct::Other,
             },
@@ -72,7 +74,7 @@ impl Exchange {
 
     /// The words are here.
     pub fn looked_directly(&self, looking: Looking, words: Option<(ViewNumber, Words)>) -> Option<Hit> {
-        self.looked(looking.found, words, &looking.wanted).ok()?.directly(looking.head, looking.compresses)
+        self.cache.looked(looking.found, words, &looking.wanted).ok()?.directly(looking.head, looking.compresses)
     }
 
     /// Writes the answer and counts it; or nothing, and hyper is to have the request.

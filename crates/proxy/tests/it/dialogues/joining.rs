@@ -40,6 +40,33 @@ fn who_waited_and_who_comes_later_get_what_is_there_at_once() {
     }
 }
 
+#[test]
+fn a_herd_costs_one_request_and_all_of_it_get_what_is_there_at_once() {
+    let scene = Scene::new();
+    let mut herd: Vec<Client> = (0..200).map(|_| scene.client()).collect();
+    herd[0].get("/");
+    let mut asked = scene.origin.asked("/");
+    for client in &mut herd[1..150] {
+        client.get("/");
+    }
+    scene.has_in_flight(150);
+    asked.says(PAGE).says("half");
+    for client in &mut herd[..150] {
+        begins(client, "half");
+    }
+    for client in &mut herd[150..] {
+        client.get("/");
+        begins(client, "half");
+    }
+    scene.origin.is_left_alone();
+    asked.says("half");
+    for client in &mut herd {
+        client.has_of_body(b"halfhalf");
+    }
+    scene.hits("/", "halfhalf");
+    scene.origin.is_left_alone();
+}
+
 /// Rule H5: the page was made before the update, which was acknowledged before this request came.
 #[test]
 fn who_comes_after_an_update_does_not_join_what_was_made_before_it() {
