@@ -40,6 +40,7 @@ use verbena_terms::{Clock, MAX_DEPENDENCIES, MAX_DEPENDENCY_NAME_BYTES};
 use crate::announced::Elsewhere;
 use crate::answers::pages;
 use crate::application::Applications;
+use crate::charts::{self, Charts};
 use crate::error::{Error, Result};
 use crate::explains::{self, Explains};
 use crate::file::File;
@@ -58,6 +59,8 @@ const LARGEST_BODY: usize = 1 << 20;
 pub(crate) struct Api {
     sources: Sources,
     open: Mutex<Open>,
+    /// The last five minutes, for the page.
+    charts: Mutex<Charts>,
 }
 
 /// What it is told by the rest of the helper.
@@ -147,7 +150,7 @@ fn put_back(path: &Path) -> Option<UnixListener> {
 
 impl Api {
     pub(crate) fn new(sources: Sources) -> Result<Api> {
-        Ok(Api { sources, open: Mutex::new(Open::new()?) })
+        Ok(Api { sources, open: Mutex::new(Open::new()?), charts: Mutex::default() })
     }
 
     /// Answers until `stopped` changes, and does `beside` on the same thread.
@@ -159,12 +162,25 @@ impl Api {
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let answered = runtime.and_then(|runtime| {
+            let api = Arc::new(self);
             runtime.spawn(beside);
-            runtime.block_on(Arc::new(self).answer_all(listeners, stopped))
+            runtime.spawn(api.clone().record());
+            runtime.block_on(api.answer_all(listeners, stopped))
         });
         if let Err(error) = answered {
             // Programs could begin no update any more: half a helper is worse than none.
             panic!("programs cannot be answered over HTTP: {error}");
+        }
+    }
+
+    /// Keeps what the charts show, for as long as the thread answers.
+    async fn record(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(charts::EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let now = self.sources.metrics.snapshot(verbena_terms::BootClock.now());
+            self.charts.lock().record(now);
         }
     }
 
@@ -231,6 +247,7 @@ impl Api {
             (&Method::GET, ["status"]) => self.status_json(),
             (&Method::GET, ["metrics"]) => self.exposition(),
             (&Method::GET, ["overview"]) => self.overview().await,
+            (&Method::GET, ["charts"]) => answer(StatusCode::OK, &json!({"points": self.charts.lock().points()})),
             (&Method::GET, ["v1", "words", ..]) => {
                 let target = path.strip_prefix("/v1/words").unwrap_or("/");
                 self.words(target, head.uri.query().unwrap_or_default()).await
@@ -239,7 +256,7 @@ impl Api {
             (&Method::POST, ["v1", "updates", update, "end"]) => self.end(update, body).await,
             (&Method::POST, ["v1", "purge"]) => self.purge(body).await,
             (&Method::POST, ["v1", "explain"]) => explains::answer(self.sources.explains.get(), body).await,
-            (_, ["healthz" | "status" | "metrics" | "overview"] | ["v1", ..]) => {
+            (_, ["healthz" | "status" | "metrics" | "overview" | "charts"] | ["v1", ..]) => {
                 error(StatusCode::METHOD_NOT_ALLOWED, "not with this method")
             }
             (method, _) => match self.sources.files.get().and_then(|files| File::at(files, &path)) {

@@ -24,6 +24,7 @@ mod announced;
 mod answers;
 mod api;
 mod application;
+mod charts;
 mod config;
 mod desk;
 mod drain;

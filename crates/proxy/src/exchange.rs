@@ -169,7 +169,11 @@ impl Exchange {
         }
         let (done, latency, answer) = match wants.wanted.intent {
             Intent::Look => {
+                let path = wants.head.uri.path().to_owned();
                 let (done, answer) = self.judge(wants, looked).await;
+                if done == Done::Miss {
+                    observed.missed(&path, began.elapsed());
+                }
                 let latency = if done == Done::Hit { &observed.hit_latency } else { &observed.miss_latency };
                 (done, latency, Ok(answer))
             }

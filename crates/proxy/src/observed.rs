@@ -1,5 +1,7 @@
 //! What the proxy counts.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use verbena_metrics::{Counter, Family, Gauge, Latency, Level, Registry, RegistryError};
 
@@ -10,6 +12,9 @@ const LABELS: usize = 64;
 
 /// Paths and statuses that are told apart of requests that emptied the cache. The first ones have series of their own.
 const EMPTIED: usize = 256;
+
+/// Paths that are told apart of requests that were no hits and could have been.
+const MISSED: usize = 32;
 
 /// Bytes of a path's first segment that are told.
 const LONGEST_SEGMENT: usize = 48;
@@ -47,6 +52,8 @@ pub(crate) struct Observed {
     pub undeclared: Family<Counter, 1>,
     /// Requests that were updates of everything, by the first segment of their path and the status of the answer.
     emptied: Family<Counter, 2>,
+    /// How long the answers to requests took that were no hits and could have been, by the first segment of their path.
+    missed: Family<Latency, 1>,
     /// Connections of clients with which no TLS came about, by reason.
     pub handshakes_failed: Family<Counter, 1>,
     /// Errors of the application by kind.
@@ -113,6 +120,12 @@ impl Observed {
                 "Requests each of which emptied the cache, by the first segment of their path and the status of the answer.",
                 ["path", "status"],
                 EMPTIED,
+            )?,
+            missed: registry.family(
+                "verbena_proxy_missed_seconds",
+                "Time until requests that were no hits and could have been were answered, by the first segment of their path.",
+                ["path"],
+                MISSED,
             )?,
             handshakes_failed: registry.family(
                 "verbena_proxy_handshakes_failed_total",
@@ -189,6 +202,11 @@ impl Observed {
     /// A request to `path` was an update of everything. `None`: no answer came.
     pub fn emptied(&self, path: &str, status: Option<StatusCode>) {
         self.emptied.with([first_segment(path), status.as_ref().map_or("none", StatusCode::as_str)]).increment();
+    }
+
+    /// A request to `path` was no hit and could have been, and took so long.
+    pub fn missed(&self, path: &str, took: Duration) {
+        self.missed.with([first_segment(path)]).record(took);
     }
 
     /// A request was answered; `why` it was no hit, if it was none.

@@ -1,7 +1,7 @@
 // One chart of the last minutes, as SVG: lines, or areas one on the other. Time goes to the right, now is the right edge.
 
 // As wide as what there is to show: seconds, and what they are called.
-const SPANS = [[30, "30 s"], [60, "1 min"], [120, "2 min"], [180, "3 min"]];
+const SPANS = [[30, "30 s"], [60, "1 min"], [120, "2 min"], [180, "3 min"], [300, "5 min"]];
 const [LEFT, BOTTOM, TOP] = [46, 18, 8];
 const make = (name, attributes = {}, text) => {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);

@@ -1,5 +1,5 @@
 // The page of one node. Once a second it reads /overview, whose counters and buckets only grow, and shows what happened between two
-// readings. Nothing is kept but the points of the last three minutes.
+// readings. It begins with the points that the node has kept, and keeps those of the last five minutes.
 
 import { chart } from "./chart.js";
 import { between } from "./interval.js";
@@ -7,7 +7,7 @@ import { bytes, count, duration, percent, rate, seconds } from "./words.js";
 
 const EVERY = 1000;
 const PATIENCE = 4000;
-const POINTS = 180;
+const POINTS = 300;
 
 const find = (id) => document.getElementById(id);
 const charts = find("charts");
@@ -42,11 +42,18 @@ let earlier = null;
 let points = [];
 let awaySince = null;
 
+async function read(path) {
+  const answer = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
+  if (!answer.ok) throw new Error(`status ${answer.status}`);
+  return answer.json();
+}
+
 async function poll() {
   try {
-    const answer = await fetch("overview", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE) });
-    if (!answer.ok) throw new Error(`status ${answer.status}`);
-    show(await answer.json());
+    const reading = await read("overview");
+    // Another life of the process counts from 0 again, and its clock may be another machine's.
+    if (earlier?.status.pid !== reading.status.pid) points = (await read("charts")).points;
+    show(reading);
     back();
   } catch (error) {
     away(error);
@@ -56,8 +63,6 @@ async function poll() {
 
 function show(reading) {
   const point = earlier && between(earlier, reading);
-  // Another life of the process counts from 0 again, and its clock may be another machine's.
-  if (earlier && earlier.status.pid !== reading.status.pid) points = [];
   earlier = reading;
   if (point) {
     points.push(point);
@@ -66,6 +71,8 @@ function show(reading) {
     reasons(find("refusals"), point.notStored, "everything that was fetched was stored");
     reasons(find("misses"), point.misses, "nothing yet");
     reasons(find("emptied"), point.emptied, "nothing yet");
+    reasons(find("missed"), point.missed, "nothing yet");
+    reasons(find("slowest"), point.slowest, "nothing yet", seconds);
   }
   heading(reading);
   nodes(reading);
@@ -209,12 +216,12 @@ const MEANINGS = {
   "method": "a request that writes",
 };
 
-function reasons(table, list, none) {
+function reasons(table, list, none, last = count) {
   const rows = list.map(([reason, perSecond, total]) => {
     const row = element("tr", { role: "row" });
     const name = element("td", { role: "cell" }, reason);
     if (MEANINGS[reason]) name.append(small(MEANINGS[reason]));
-    row.append(name, element("td", { role: "cell" }, rate(perSecond)), element("td", { role: "cell" }, count(total)));
+    row.append(name, element("td", { role: "cell" }, rate(perSecond)), element("td", { role: "cell" }, last(total)));
     return row;
   });
   if (!rows.length) rows.push(nothing(3, none));

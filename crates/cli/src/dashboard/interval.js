@@ -29,6 +29,7 @@ export function between(earlier, later) {
     notStored,
     emptied: emptied(earlier, later, passed),
     misses: by("verbena_proxy_misses_total"),
+    ...missed(earlier, later, passed),
   };
 }
 
@@ -54,6 +55,20 @@ function emptied(earlier, later, passed) {
   const before = new Map(series(earlier, name).map((one) => [key(one), one.value]));
   const list = series(later, name).map((one) => [key(one), (one.value - (before.get(key(one)) ?? 0)) / passed, one.value]);
   return list.sort((a, b) => b[2] - a[2] || a[0].localeCompare(b[0])).slice(0, 10);
+}
+
+// Addresses that were fetched: those that were most often, and those whose answers took longest on average.
+function missed(earlier, later, passed) {
+  const name = "verbena_proxy_missed_seconds";
+  const before = new Map(series(earlier, name).map((one) => [one.labels.path, one.count]));
+  const list = series(later, name).filter((one) => one.count > 0);
+  const row = (one, last) => [one.labels.path, (one.count - (before.get(one.labels.path) ?? 0)) / passed, last];
+  const mean = (one) => one.sum_seconds / one.count;
+  const first = (value) => [...list].sort((a, b) => value(b) - value(a) || a.labels.path.localeCompare(b.labels.path)).slice(0, 10);
+  return {
+    missed: first((one) => one.count).map((one) => row(one, one.count)),
+    slowest: first(mean).map((one) => row(one, mean(one))),
+  };
 }
 
 // Buckets of latencies, by nanoseconds, shortest first.

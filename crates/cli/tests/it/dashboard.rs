@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use serde_json::Value;
-use verbena_testkit::programs::verbena;
+use verbena_testkit::programs::{verbena, wait_for};
 
 use crate::common::browser::Browser;
 use crate::common::traffic::{Client, Ended, application, started};
@@ -103,6 +103,7 @@ fn what_happens_is_on_the_page() {
         schemes(&mut browser);
         nothing_overflows(&mut browser);
         phone(&mut browser);
+        begins_with_the_past(&mut browser, &page);
         assert_eq!(browser.complaints, Vec::<String>::new(), "the page complains");
     });
     assert!(asked.load(SeqCst) > 100, "only {asked:?} requests");
@@ -132,6 +133,8 @@ fn numbers(browser: &mut Browser) {
     assert!(median > 1e-6 && median <= p99 && p99 < 20.0, "{median} {p99}");
     browser.wait_until("document.querySelector('#misses tbody td:nth-child(3)')?.textContent.match(/[1-9]/)");
     browser.wait_until("document.querySelector('#emptied tbody td')?.textContent.match(/^\\/.* 200$/)");
+    browser.wait_until("document.querySelector('#missed tbody td')?.textContent === '/page'");
+    browser.wait_until("document.querySelector('#slowest tbody td:nth-child(3)')?.textContent.match(/[1-9].* m?s$/)");
     browser.wait_until("document.getElementById('facts').innerText.includes('1 of 1')");
 }
 
@@ -171,6 +174,16 @@ fn charts(browser: &mut Browser) {
     for wrong in ["NaN", "Infinity", "undefined", "null"] {
         assert!(!all.as_str().unwrap().contains(wrong), "{wrong} is on the page");
     }
+}
+
+/// A page that is opened now shows what happened before: with its first drawing more than two readings could.
+fn begins_with_the_past(browser: &mut Browser, page: &str) {
+    browser.open(&format!("http://{page}/"));
+    browser.look_like(1280, 900, false, "light");
+    let points = "Math.max(0, ...[...document.querySelectorAll('.chart')[1].querySelectorAll('svg path')].map((path) => path.getAttribute('d').split('L').length))";
+    browser.wait_until(&format!("{points} > 0"));
+    let points = browser.evaluate(points).as_u64().unwrap();
+    assert!(points > 5, "a page that was just opened shows {points} points");
 }
 
 fn schemes(browser: &mut Browser) {
@@ -290,6 +303,14 @@ fn the_files_are_served_with_a_strict_policy() {
     for answer in [curl(&purge), from(&format!("http://{api}")), curl(&[&local[..], &purge].concat())] {
         assert!(!answer.starts_with("HTTP/1.1 403"), "{answer}");
     }
+    let mut points = Vec::new();
+    wait_for("points of the charts", || {
+        let charts = curl(&[&format!("http://{api}/charts")]);
+        let charts: Value = serde_json::from_str(charts.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+        points = charts["points"].as_array().unwrap().iter().map(|point| point["at"].as_f64().unwrap()).collect();
+        points.len() >= 3
+    });
+    assert!(points.is_sorted_by(|a, b| b - a > 0.5), "a point each second: {points:?}");
     let overview = curl(&[&format!("http://{api}/overview")]);
     assert!(overview.contains(r#""status":{"#) && overview.contains(r#""at_ns":"#), "{overview}");
 }
