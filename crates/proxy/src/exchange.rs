@@ -319,12 +319,13 @@ impl Exchange {
             }
             let missed = match wanted.credentials {
                 Some(reason) if self.cache.is_unshared(wanted.key) => {
-                    Missed::Alone { why: reason.name(), is_fill: false }
+                    Missed::Alone { why: reason.name(), is_fill: false, is_remembered: false }
                 }
-                _ if head.method == Method::HEAD => Missed::Alone { why: HEAD, is_fill: false },
+                _ if head.method == Method::HEAD => Missed::Alone { why: HEAD, is_fill: false, is_remembered: false },
                 _ => self.cache.miss(key, (page, kind_of(wanted.mode)), words),
             };
             let give_up = (*began + self.patience).into();
+            let mut is_reason_remembered = false;
             let (alone, is_fill, takes_place) = match missed {
                 Missed::Lead(fill) => {
                     // Dropped, it sends those who wait to what is in the store by then.
@@ -358,7 +359,14 @@ impl Exchange {
                             }
                             (Some(copy), _) => {
                                 let (origin_status, stored, collapsed) = (None, false, true);
-                                let noted = CacheStatus::Forwarded { why, origin_status, stored, collapsed, detail };
+                                let noted = CacheStatus::Forwarded {
+                                    why,
+                                    origin_status,
+                                    stored,
+                                    collapsed,
+                                    detail,
+                                    remembered: false,
+                                };
                                 let aged = copy.times().map(|times| times.aged(now));
                                 return (Done::Miss, self.copied(head, copy, noted, aged));
                             }
@@ -366,7 +374,10 @@ impl Exchange {
                     }
                 },
                 // Those who waited for a fetch of which nothing may be stored are let go together, as many as they are.
-                Missed::Alone { why, is_fill } => (why, is_fill, is_fill || has_waited),
+                Missed::Alone { why, is_fill, is_remembered } => {
+                    is_reason_remembered = is_remembered;
+                    (why, is_fill, is_fill || has_waited)
+                }
             };
             let place = match takes_place {
                 true => match self.connections.place(give_up).await {
@@ -377,7 +388,10 @@ impl Exchange {
             };
             let is_kept_for_others = is_fill || alone == HEAD;
             let conditions = if is_kept_for_others { Conditions::Tags } else { Conditions::All };
-            let noted = forwarded(why, detail.or(Some(alone)));
+            let noted = match detail {
+                None if is_reason_remembered => answer::remembered(why, alone),
+                _ => forwarded(why, detail.or(Some(alone))),
+            };
             let old = missing.base.map(|base| (head.clone(), base));
             let wants_newest = is_fill
                 && wanted.mode == Mode::Standard
@@ -426,11 +440,11 @@ impl Exchange {
         noted: CacheStatus,
     ) -> Response<Body> {
         let (answered, incoming) = answered.into_parts();
-        let CacheStatus::Forwarded { why, detail, .. } = noted else {
+        let CacheStatus::Forwarded { why, detail, remembered, .. } = noted else {
             unreachable!("invariant: what came from the origin was forwarded")
         };
         let origin_status = Some(answered.status.as_u16());
-        let noted = CacheStatus::Forwarded { why, origin_status, stored: false, collapsed: false, detail };
+        let noted = CacheStatus::Forwarded { why, origin_status, stored: false, collapsed: false, detail, remembered };
         let body = Body::Origin(Passing::new(incoming, self.patience));
         self.forwarded_answer(answered, (hidden, mode), body, noted)
     }

@@ -178,7 +178,7 @@ async fn pump(mut passing: Passing, mut kept: Kept, puts: Puts, share: Arc<Share
     match reason {
         // Another time there may be room, or another client asks.
         Reason::TooMuch | Reason::CookieValue => drop(kept),
-        _ => kept.leader.unstorable(Unstorable::Page),
+        _ => kept.leader.unstorable(Unstorable::Page(reason.name())),
     }
     drop(bytes);
     puts.last(Next::Rest(passing));
@@ -234,13 +234,13 @@ impl Kept {
             }
             Err(why) => {
                 leader.cache.observed.not_stored.with([why.name()]).increment();
-                leader.unstorable(Unstorable::Answer);
+                leader.unstorable(Unstorable::Answer(why.name()));
                 return None;
             }
         };
         if scope == Scope::Everything && kind == Kind::Standard {
             leader.cache.observed.not_stored.with([Reason::TooManyNames.name()]).increment();
-            leader.unstorable(Unstorable::Page);
+            leader.unstorable(Unstorable::Page(Reason::TooManyNames.name()));
             return None;
         }
         if kind == Kind::Coherent && !stored.headers.contains_key(ETAG) {
