@@ -31,6 +31,8 @@ pub enum CacheStatus {
         collapsed: bool,
         /// A token that says more.
         detail: Option<&'static str>,
+        /// That it is the reason of an earlier answer. A parameter of its own behind it, of ours.
+        remembered: bool,
     },
 }
 
@@ -50,7 +52,7 @@ impl CacheStatus {
                     let _ = write!(text, "; detail={detail}");
                 }
             }
-            CacheStatus::Forwarded { why, origin_status, stored, collapsed, detail } => {
+            CacheStatus::Forwarded { why, origin_status, stored, collapsed, detail, remembered } => {
                 // Writing to a String cannot fail.
                 let _ = write!(text, "; fwd={why}");
                 if let Some(status) = origin_status {
@@ -64,6 +66,9 @@ impl CacheStatus {
                 }
                 if let Some(detail) = detail {
                     let _ = write!(text, "; detail={detail}");
+                }
+                if *remembered {
+                    text.push_str("; remembered");
                 }
             }
         }
@@ -87,7 +92,12 @@ mod tests {
             stored: true,
             collapsed: false,
             detail: Some("moved"),
+            remembered: false,
         };
         assert_eq!(forwarded.value("verbena"), "verbena; fwd=uri-miss; fwd-status=200; stored; detail=moved");
+        let (why, origin_status, detail) = ("uri-miss", Some(200), Some("set-cookie"));
+        let again =
+            CacheStatus::Forwarded { why, origin_status, stored: false, collapsed: false, detail, remembered: true };
+        assert_eq!(again.value("verbena"), "verbena; fwd=uri-miss; fwd-status=200; detail=set-cookie; remembered");
     }
 }

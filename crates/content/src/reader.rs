@@ -88,9 +88,9 @@ pub enum Alone {
     /// An update is open: the page could not be registered.
     #[error("an update is open")]
     Busy,
-    /// An earlier answer must not be stored.
-    #[error("an earlier answer could not be stored")]
-    Unstorable,
+    /// An earlier answer must not be stored, for the reason that was told.
+    #[error("an earlier answer could not be stored: {0}")]
+    Unstorable(&'static str),
     /// The application has just failed to make it.
     #[error("the application has just failed to make it")]
     Failing,
@@ -102,13 +102,13 @@ pub enum Alone {
     Full,
 }
 
-/// Of what an answer that must not be stored says so.
+/// Of what an answer that must not be stored says so, and for which reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unstorable {
     /// Of the page: its next answer will be no other.
-    Page,
+    Page(&'static str),
     /// Of this answer: the next may be another, and is looked at after a moment.
-    Answer,
+    Answer(&'static str),
     /// Of this attempt, in which the application failed: remembered for a moment only.
     Failure,
 }
@@ -205,7 +205,7 @@ impl<K: Ord + Clone> Reader<K> {
             rules,
             fills: BTreeMap::new(),
             joinable: BTreeMap::new(),
-            unstorable: vec![Remembered { page: PageId(0), why: Alone::Unstorable, until: Time::ZERO }; slots],
+            unstorable: vec![Remembered { page: PageId(0), why: Alone::Failing, until: Time::ZERO }; slots],
             next: 1,
         }
     }
@@ -339,8 +339,8 @@ impl<K: Ord + Clone> Reader<K> {
     /// The page's answers must not be stored, as one that was registered at its head showed later.
     pub fn remember(&mut self, page: PageId, why: Unstorable, now: Time) {
         let (why, lasts) = match why {
-            Unstorable::Page => (Alone::Unstorable, self.limits.unstorable_for),
-            Unstorable::Answer => (Alone::Unstorable, self.limits.failing_for),
+            Unstorable::Page(why) => (Alone::Unstorable(why), self.limits.unstorable_for),
+            Unstorable::Answer(why) => (Alone::Unstorable(why), self.limits.failing_for),
             Unstorable::Failure => (Alone::Failing, self.limits.failing_for),
         };
         let slot = self.unstorable_slot(page);

@@ -121,13 +121,26 @@ fn note_instead(response: &mut Response<Body>, status: CacheStatus) {
 pub(crate) fn reason(response: &Response<Body>) -> Option<&'static str> {
     match response.extensions().get()? {
         CacheStatus::Hit | CacheStatus::HitOf { .. } | CacheStatus::Aged { .. } => None,
+        CacheStatus::Forwarded { remembered: true, .. } => Some("unstorable"),
         CacheStatus::Forwarded { why, detail, .. } => Some(detail.unwrap_or(why)),
     }
 }
 
 /// Went to the origin, without more to say.
 pub(crate) const fn forwarded(why: &'static str, detail: Option<&'static str>) -> CacheStatus {
-    CacheStatus::Forwarded { why, origin_status: None, stored: false, collapsed: false, detail }
+    CacheStatus::Forwarded { why, origin_status: None, stored: false, collapsed: false, detail, remembered: false }
+}
+
+/// The same for a request that went alone, because an earlier answer was not stored for this reason.
+pub(crate) const fn remembered(why: &'static str, reason: &'static str) -> CacheStatus {
+    CacheStatus::Forwarded {
+        why,
+        origin_status: None,
+        stored: false,
+        collapsed: false,
+        detail: Some(reason),
+        remembered: true,
+    }
 }
 
 /// The token for a copy that was not fresh.
@@ -148,7 +161,7 @@ pub(crate) const fn alone(why: Alone) -> &'static str {
         Alone::NoWords => "no-words",
         Alone::NoLease => "no-lease",
         Alone::Busy => "update-open",
-        Alone::Unstorable => "unstorable",
+        Alone::Unstorable(why) => why,
         Alone::Failing => "failing",
         Alone::Slow => "fill-slow",
         Alone::Full => "too-many-fills",

@@ -163,6 +163,8 @@ pub(crate) enum Missed {
         why: &'static str,
         /// In better times it would be a hit, or a fill of its own.
         is_fill: bool,
+        /// It is why an earlier answer was not stored.
+        is_remembered: bool,
     },
 }
 
@@ -305,7 +307,10 @@ impl Cache {
                 fills.waiting.insert(waiter, sender);
                 Missed::Wait(receiver)
             }
-            Start::Alone(why) => Missed::Alone { why: crate::answer::alone(why), is_fill: why != Alone::Unstorable },
+            Start::Alone(why) => {
+                let is_remembered = matches!(why, Alone::Unstorable(_));
+                Missed::Alone { why: crate::answer::alone(why), is_fill: !is_remembered, is_remembered }
+            }
         }
     }
 

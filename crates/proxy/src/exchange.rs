@@ -267,14 +267,15 @@ impl Exchange {
             }
             let missed = match wanted.credentials {
                 Some(reason) if self.cache.is_unshared(wanted.key) => {
-                    Missed::Alone { why: reason.name(), is_fill: false }
+                    Missed::Alone { why: reason.name(), is_fill: false, is_remembered: false }
                 }
-                _ if head.method == Method::HEAD => Missed::Alone { why: HEAD, is_fill: false },
+                _ if head.method == Method::HEAD => Missed::Alone { why: HEAD, is_fill: false, is_remembered: false },
                 _ => self.cache.miss(key, (page, kind_of(wanted.mode)), words, |copy| {
                     copy.is_for(wanted.credentials) && is_for_all(copy, wanted, self.cache.content.now())
                 }),
             };
             let give_up = (*began + self.patience).into();
+            let mut is_reason_remembered = false;
             let (alone, is_fill, takes_place) = match missed {
                 Missed::Lead(fill) => {
                     // Dropped, it sends those who wait to what is in the store by then.
@@ -330,7 +331,10 @@ impl Exchange {
                     }
                 },
                 // Those who waited for a fetch of which nothing may be stored are let go together, as many as they are.
-                Missed::Alone { why, is_fill } => (why, is_fill, is_fill || has_waited),
+                Missed::Alone { why, is_fill, is_remembered } => {
+                    is_reason_remembered = is_remembered;
+                    (why, is_fill, is_fill || has_waited)
+                }
             };
             let place = match takes_place {
                 true => match self.connections.place(give_up).await {
@@ -341,7 +345,10 @@ impl Exchange {
             };
             let is_kept_for_others = is_fill || alone == HEAD;
             let conditions = if is_kept_for_others { Conditions::Tags } else { Conditions::All };
-            let noted = forwarded(why, detail.or(Some(alone)));
+            let noted = match detail {
+                None if is_reason_remembered => answer::remembered(why, alone),
+                _ => forwarded(why, detail.or(Some(alone))),
+            };
             let old = missing.base.map(|base| (head.clone(), base));
             let wants_newest = is_fill
                 && wanted.mode == Mode::Standard
@@ -400,11 +407,11 @@ impl Exchange {
             // It is for the cache.
             answered.headers.remove(COMPLETE);
         }
-        let CacheStatus::Forwarded { why, detail, .. } = noted else {
+        let CacheStatus::Forwarded { why, detail, remembered, .. } = noted else {
             unreachable!("invariant: what came from the origin was forwarded")
         };
         let origin_status = Some(answered.status.as_u16());
-        let noted = CacheStatus::Forwarded { why, origin_status, stored: false, collapsed: false, detail };
+        let noted = CacheStatus::Forwarded { why, origin_status, stored: false, collapsed: false, detail, remembered };
         let body = Body::Origin(Passing::new(incoming, self.patience).charging(charging));
         self.forwarded_answer(answered, for_client, body, noted)
     }
@@ -474,7 +481,7 @@ impl Exchange {
 
 /// What a request gets that another one fetched.
 const fn collapsed(why: &'static str, detail: Option<&'static str>) -> CacheStatus {
-    CacheStatus::Forwarded { why, origin_status: None, stored: false, collapsed: true, detail }
+    CacheStatus::Forwarded { why, origin_status: None, stored: false, collapsed: true, detail, remembered: false }
 }
 
 /// Whether a page that was fetched just now is for others as well: one that each request is to ask about is for the one that did.

@@ -207,7 +207,7 @@ async fn pump(mut passing: Passing, mut kept: Kept, puts: Puts, share: Arc<Share
     match reason {
         // Another time there may be room, or another client asks.
         Reason::TooMuch | Reason::CookieValue => drop(kept),
-        _ => kept.leader.unstorable(Unstorable::Page),
+        _ => kept.leader.unstorable(Unstorable::Page(reason.name())),
     }
     drop(bytes);
     puts.last(Next::Rest(passing));
@@ -275,14 +275,14 @@ impl Kept {
                 cache.observed.not_stored.with([why.name()]).increment();
                 // Remembered where it was another's doing, it would keep the page out of the cache for as long as others write (rule Q6).
                 if !is_of_this_time {
-                    leader.unstorable(Unstorable::Answer);
+                    leader.unstorable(Unstorable::Answer(why.name()));
                 }
                 return None;
             }
         };
         if scope == Scope::Everything && of.kind == Kind::Standard {
             cache.observed.not_stored.with([Reason::TooManyNames.name()]).increment();
-            leader.unstorable(Unstorable::Page);
+            leader.unstorable(Unstorable::Page(Reason::TooManyNames.name()));
             return None;
         }
         Some((scope, leader))

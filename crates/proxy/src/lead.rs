@@ -93,7 +93,7 @@ impl Exchange {
         if matches!(keep, Err(Reason::SetCookie)) && hidden.is_set_by(&answered.headers) {
             // The client has the cookie, and would not get the one to which this page belongs: its forms would be refused.
             self.cache.observed.not_stored.with([Reason::SetCookie.name()]).increment();
-            leader.unstorable(Unstorable::Page);
+            leader.unstorable(Unstorable::Page(Reason::SetCookie.name()));
             let wants = Wants { head, body, wanted, route, client, began };
             let noted = forwarded(why, Some(Reason::SetCookie.name()));
             return self.pass(wants, Some(place), Conditions::All, noted).await;
@@ -137,7 +137,7 @@ impl Exchange {
             }
         };
         let origin_status = Some(answered.status.as_u16());
-        let noted = CacheStatus::Forwarded { why, origin_status, stored, collapsed: false, detail };
+        let noted = CacheStatus::Forwarded { why, origin_status, stored, collapsed: false, detail, remembered: false };
         // The condition did not go on, so it is judged here: by the tag of the answer, or of the body, if those of this page are made here.
         let judge = if kind == Kind::Standard { answer_by_dates_too } else { verbena_caching::answer };
         let has_it = judge(&head, answered.status, &answered.headers) == Answer::NotModified;
@@ -209,7 +209,7 @@ fn unstorable(reason: Reason, status: StatusCode) -> Unstorable {
     let is_refused = status.is_client_error() || status.is_server_error();
     match reason {
         Reason::Status if is_refused => Unstorable::Failure,
-        Reason::Status => Unstorable::Answer,
-        _ => Unstorable::Page,
+        Reason::Status => Unstorable::Answer(reason.name()),
+        _ => Unstorable::Page(reason.name()),
     }
 }

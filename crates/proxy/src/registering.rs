@@ -114,7 +114,7 @@ pub(crate) async fn pump_joined(mut passing: Passing, kept: Kept, puts: Puts, sh
             }
             // Another time there may be room.
             if reason != Reason::TooMuch {
-                cache.remember(about.id, Unstorable::Page);
+                cache.remember(about.id, Unstorable::Page(reason.name()));
             }
             drop(leader);
             if reason == Reason::Form {

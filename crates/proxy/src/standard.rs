@@ -170,14 +170,14 @@ impl Exchange {
         let keep = store(wanted, head, route, &arrival);
         let noted = |stored, detail| {
             let origin_status = Some(StatusCode::NOT_MODIFIED.as_u16());
-            CacheStatus::Forwarded { why, origin_status, stored, collapsed: false, detail }
+            CacheStatus::Forwarded { why, origin_status, stored, collapsed: false, detail, remembered: false }
         };
         let keep = keep.and_then(|stored| Ok((stored, self.declared(&headers, Kind::Standard)?)));
         let (stored, declared) = match keep {
             Ok(keep) => keep,
             Err(reason) => {
                 self.cache.observed.not_stored.with([reason.name()]).increment();
-                leader.unstorable(Unstorable::Answer);
+                leader.unstorable(Unstorable::Answer(reason.name()));
                 let mut response = Response::new(Body::from(base.body));
                 (*response.status_mut(), *response.headers_mut()) = (status, headers);
                 self.withhold_dependencies(response.headers_mut());

@@ -106,9 +106,9 @@ fn an_unstorable_page_is_never_waited_for_until_it_is_forgotten() {
     let mut reader = reader();
     let fill = lead(&mut reader, "a");
     start(&mut reader, "a", 1);
-    let settled = reader.unstorable(fill, Unstorable::Page, at(0)).unwrap();
+    let settled = reader.unstorable(fill, Unstorable::Page("private"), at(0)).unwrap();
     assert_eq!((settled.forward, settled.stored), (vec![1], Err(NotStored::Unstorable)));
-    assert_eq!(start(&mut reader, "a", 2), Start::Alone(Alone::Unstorable));
+    assert_eq!(start(&mut reader, "a", 2), Start::Alone(Alone::Unstorable("private")));
     let later = Lease { until: Time::FAR, ..LEASE };
     let mut again = |time| reader.start(&"a", (PAGE, Kind::Coherent), 2, Some((VIEW, WORDS)), &later, at(time));
     let Start::Lead(fill) = again(60_000) else { panic!("it is forgotten") };
@@ -116,9 +116,9 @@ fn an_unstorable_page_is_never_waited_for_until_it_is_forgotten() {
     let mut again = |time| reader.start(&"a", (PAGE, Kind::Coherent), 2, Some((VIEW, WORDS)), &later, at(time));
     assert_eq!(again(60_999), Start::Alone(Alone::Failing));
     let Start::Lead(fill) = again(61_000) else { panic!("it is forgotten") };
-    assert!(reader.unstorable(fill, Unstorable::Answer, at(61_000)).is_some());
+    assert!(reader.unstorable(fill, Unstorable::Answer("status"), at(61_000)).is_some());
     let mut again = |time| reader.start(&"a", (PAGE, Kind::Coherent), 2, Some((VIEW, WORDS)), &later, at(time));
-    assert_eq!(again(61_999), Start::Alone(Alone::Unstorable));
+    assert_eq!(again(61_999), Start::Alone(Alone::Unstorable("status")));
     assert!(matches!(again(62_000), Start::Lead(_)));
 }
 

@@ -135,7 +135,7 @@ impl Proxy {
         self.outside.answer(request, &content, "origin");
         let now = self.service.now();
         if self.outside.strikes(20) {
-            let settled = self.reader.borrow_mut().unstorable(fill, Unstorable::Page, now);
+            let settled = self.reader.borrow_mut().unstorable(fill, Unstorable::Page("no-store"), now);
             return settled.into_iter().for_each(|settled| self.settle(settled, None));
         }
         let is_standard = self.outside.settings.kind(page) == PageKind::Standard;

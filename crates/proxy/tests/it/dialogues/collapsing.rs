@@ -199,7 +199,7 @@ fn an_unstorable_page_is_remembered_so_that_nobody_waits_for_it() {
     let first = scene.origin.asked("/");
     two.get("/");
     scene.origin.asked("/").answers(&["Cache-Control: no-store"], "2");
-    two.answer().is(200, "2").said("detail=unstorable");
+    two.answer().is(200, "2").said("detail=no-store; remembered");
     first.answers(&["Cache-Control: no-store"], "1");
     one.answer().is(200, "1");
     assert_eq!(scene.counted("verbena_proxy_not_stored_total", ("reason", "no-store")), 1);

@@ -111,7 +111,7 @@ fn where_nothing_may_be_stored_the_application_decides() {
     let scene = Scene::new();
     let mut client = scene.client();
     for (path, own, answer, detail) in [
-        ("/private", "Accept: */*", "Cache-Control: private", "detail=unstorable"),
+        ("/private", "Accept: */*", "Cache-Control: private", "detail=private; remembered"),
         ("/cookie", "Cookie: sid=1", "X-Plain: 1", "detail=cookie"),
     ] {
         // The first is asked for whole: nobody knows yet.

@@ -146,7 +146,7 @@ fn what_writes_and_what_is_never_cached_takes_no_place() {
     let mut again = scene.client();
     again.get("/0");
     scene.origin.asked("/0").answers(&["Cache-Control: no-store"], "mine again");
-    again.answer().is(200, "mine again").said("detail=unstorable");
+    again.answer().is(200, "mine again").said("detail=no-store; remembered");
     second.page("page");
     clients[1].answer().is(200, "page");
 }
@@ -239,6 +239,6 @@ fn who_waited_for_what_cannot_be_stored_is_let_go_within_the_places() {
         asked.answers(&["Cache-Control: private"], "page");
     }
     for client in &mut others {
-        client.answer().is(200, "page").said("detail=unstorable");
+        client.answer().is(200, "page").said("detail=private; remembered");
     }
 }

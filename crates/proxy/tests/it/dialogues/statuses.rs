@@ -36,7 +36,7 @@ fn only_what_says_what_a_page_is_is_stored() {
 fn a_request_that_the_application_refuses_keeps_a_page_out_for_a_moment_only() {
     let scene = Scene::new();
     let mut client = scene.client();
-    for (status, detail) in [(431, "detail=failing"), (302, "detail=unstorable")] {
+    for (status, detail) in [(431, "detail=failing"), (302, "detail=status; remembered")] {
         let path = format!("/{status}");
         client.get_with(&path, &["Accept-Language: what nobody speaks"]);
         scene.origin.asked(&path).says(&format!("HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n"));
