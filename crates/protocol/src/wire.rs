@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn the_bytes_are_as_drawn() {
-        assert_eq!(Request::Members { from: 300 }.encode(), [b"VQUE\x01\0\0\0".as_slice(), &[1, 0xac, 2]].concat());
+        assert_eq!(Request::Members { from: 300 }.encode(), [b"VQUE\x02\0\0\0".as_slice(), &[1, 0xac, 2]].concat());
         assert_eq!(Answer::Refused("no".into()).encode(), [b"VANS\x05\0\0\0".as_slice(), &[3, 2, b'n', b'o']].concat());
     }
 
