@@ -1,5 +1,6 @@
 //! `verbena fs`: a mount over any mounted file system.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,14 +13,16 @@ use verbena_terms::{Lapse, Size};
 use super::running::{self, Signals, Told};
 use crate::config::{self, Flags, Whose};
 use crate::error::{Error, Result};
-use crate::output::output;
+use crate::output::{Format, output, write_json};
 
 /// Mount a directory of any file system once more, with what is read kept in memory of the helper, or of memcached daemons.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Mount(Box<Mount>),
     Check(Check),
-    Status(At),
+    Status(Status),
+    Top(Top),
+    Warm(Warm),
     Umount(Umount),
 }
 
@@ -79,13 +82,49 @@ pub struct Check {
     directory: PathBuf,
 }
 
-/// Show what a mount has counted.
+/// Show what a mount has counted, or why the last access of a file missed.
 #[derive(Args, Debug)]
-#[command(after_long_help = "Example:\n  verbena fs status /fast")]
-pub struct At {
+#[command(after_long_help = "Examples:\n  verbena fs status /fast\n  verbena fs status --explain /fast/data/words")]
+pub struct Status {
+    /// Where it is mounted.
+    #[arg(value_name = "FAST", required_unless_present = "explain")]
+    at: Option<PathBuf>,
+    /// A file on a mount: what became of its last open or read, and why.
+    #[arg(long, value_name = "PATH", conflicts_with = "at")]
+    explain: Option<PathBuf>,
+    #[command(flatten)]
+    format: Format,
+}
+
+/// Show each second what a mount does: opens, reads by where they were answered, and the hit ratio of blocks by cause.
+#[derive(Args, Debug)]
+#[command(after_long_help = "Example:\n  verbena fs top /fast --count 3")]
+pub struct Top {
     /// Where it is mounted.
     #[arg(value_name = "FAST")]
     at: PathBuf,
+    /// How often; without it, until it is told to end.
+    #[arg(long, value_name = "NUMBER")]
+    count: Option<u64>,
+    /// Time between two lines.
+    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(1), value_parser = Lapse::or_seconds)]
+    every: Lapse,
+}
+
+/// Read each file of a tree on a mount once, so that its bank has it before it is needed.
+///
+/// Links are not followed. Files that changed too recently for the bank are read and not kept.
+#[derive(Args, Debug)]
+#[command(after_long_help = "Example:\n  verbena fs warm /fast/data")]
+pub struct Warm {
+    /// A file or directory on a mount.
+    #[arg(value_name = "PATH")]
+    path: PathBuf,
+    /// Files read at a time.
+    #[arg(long, value_name = "NUMBER", default_value_t = 4)]
+    threads: usize,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// Take a mount away.
@@ -106,7 +145,9 @@ impl Command {
         match self {
             Command::Mount(mount) => mount.run(file),
             Command::Check(check) => check.run(),
-            Command::Status(At { at }) => Ok(write!(output(), "{}", verbena_mount::status(&at)?)?),
+            Command::Status(status) => status.run(),
+            Command::Top(top) => top.run(),
+            Command::Warm(warm) => warm.run(),
             Command::Umount(Umount { at, lazy }) => Ok(verbena_mount::umount(&at, lazy)?),
         }
     }
@@ -188,5 +229,102 @@ impl Check {
         writeln!(out, "grain     {}", milliseconds(below.clocks.grain))?;
         writeln!(out, "ahead     {}", milliseconds(below.clocks.ahead))?;
         Ok(writeln!(out, "carries   open, sealed, age=TIME; not strong: writers below a mount announce nothing")?)
+    }
+}
+
+/// What a mount has counted, by name.
+fn counts(at: &Path) -> Result<BTreeMap<String, u64>> {
+    let text = verbena_mount::status(at)?;
+    let count =
+        |line: &str| line.split_once(' ').and_then(|(name, count)| Some((name.to_owned(), count.parse().ok()?)));
+    Ok(text.lines().filter_map(count).collect())
+}
+
+impl Status {
+    fn run(self) -> Result<()> {
+        let mut out = output();
+        match (self.explain, self.at) {
+            (Some(path), _) => {
+                let said = verbena_mount::explain(&path)?;
+                if self.format.json {
+                    return write_json(&mut out, &serde_json::json!({ "path": path, "last": said }));
+                }
+                Ok(writeln!(out, "{said}")?)
+            }
+            (None, Some(at)) if self.format.json => write_json(&mut out, &counts(&at)?),
+            (None, Some(at)) => Ok(write!(out, "{}", verbena_mount::status(&at)?)?),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+impl Top {
+    fn run(self) -> Result<()> {
+        const COLUMNS: [(&str, &[&str]); 8] = [
+            ("opens", &["cached_opens"]),
+            (
+                "direct",
+                &[
+                    "direct_opens_kind",
+                    "direct_opens_direct",
+                    "direct_opens_writer",
+                    "direct_opens_identity",
+                    "direct_opens_unsettled",
+                    "direct_opens_lock",
+                ],
+            ),
+            ("whole", &["whole_reads"]),
+            ("partial", &["partial_reads"]),
+            ("below", &["below_reads"]),
+            ("absent", &["bank_absent"]),
+            ("down", &["bank_daemon_down"]),
+            ("wrong", &["bank_wrong_length", "bank_wrong_format", "bank_wrong_key", "bank_wrong_checksum"]),
+        ];
+        let mut out = output();
+        let mut before = counts(&self.at)?;
+        for (name, _) in COLUMNS {
+            write!(out, "{name:>9}")?;
+        }
+        writeln!(out, "{:>9}", "hits %")?;
+        for _ in 0..self.count.unwrap_or(u64::MAX) {
+            std::thread::sleep(self.every.0.max(Duration::from_millis(10)));
+            let now = counts(&self.at)?;
+            let more = |name: &str| {
+                let count = |counts: &BTreeMap<String, u64>| counts.get(name).copied().unwrap_or(0);
+                count(&now).saturating_sub(count(&before))
+            };
+            let sum = |names: &[&str]| names.iter().map(|name| more(name)).sum::<u64>();
+            for (_, names) in COLUMNS {
+                write!(out, "{:>9}", sum(names))?;
+            }
+            let (hits, misses) = (more("bank_hits"), COLUMNS[5..].iter().map(|(_, names)| sum(names)).sum::<u64>());
+            match hits + misses {
+                0 => writeln!(out, "{:>9}", "-")?,
+                all => writeln!(out, "{:>9.1}", 100.0 * hits as f64 / all as f64)?,
+            }
+            out.flush()?;
+            before = now;
+        }
+        Ok(())
+    }
+}
+
+impl Warm {
+    fn run(self) -> Result<()> {
+        let warmed = verbena_mount::warm(&self.path, self.threads)?;
+        let mut out = output();
+        if self.format.json {
+            let report = serde_json::json!({ "files": warmed.files, "bytes": warmed.bytes, "failed": warmed.failed });
+            write_json(&mut out, &report)?;
+        } else {
+            writeln!(out, "{} files, {} bytes read; {} could not be", warmed.files, warmed.bytes, warmed.failed)?;
+        }
+        if warmed.failed > 0 {
+            return Err(Error::Refused {
+                problem: format!("{} files or directories could not be read", warmed.failed),
+                exit_code: 1,
+            });
+        }
+        Ok(())
     }
 }

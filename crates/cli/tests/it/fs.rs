@@ -35,6 +35,15 @@ fn a_file_comes_from_the_bank_and_never_older_than_what_was_closed() {
     assert_eq!(read(), "three");
     let status = output(&mut verbena(&["fs", "status", fast_text]));
     assert!(!status.is_empty());
+    let warmed: Value = serde_json::from_str(&output(&mut verbena(&["fs", "warm", fast_text, "--json"]))).unwrap();
+    assert_eq!((&warmed["files"], &warmed["bytes"], &warmed["failed"]), (&1.into(), &5.into(), &0.into()));
+    let words = fast.join("words");
+    let explained = output(&mut verbena(&["fs", "status", "--explain", words.to_str().unwrap()]));
+    assert!(["opened: ", "hit: ", "miss: ", "below: "].iter().any(|start| explained.starts_with(start)), "{explained}");
+    let top = output(&mut verbena(&["fs", "top", fast_text, "--count", "2", "--every", "50ms"]));
+    assert!(top.lines().count() == 3 && top.starts_with("    opens"), "{top}");
+    let counts: Value = serde_json::from_str(&output(&mut verbena(&["fs", "status", "--json", fast_text]))).unwrap();
+    assert!(counts["daemons_up"] == 2 && counts["bank_hits"].is_u64(), "{counts}");
     // What a mount refuses says why, and mounts nothing.
     for (from, to, more, why) in [
         (slow_text, slow_text, &[][..], "mount"),
