@@ -75,7 +75,8 @@ fn a_passive_node_s_memory_is_used_by_the_schemes_that_use_it() {
     // 128 objects of 32 KiB in a node, less what their heads and the buffer take.
     let [ccwr, mtacc, bcc, alone, hybcc, adaptive] = found[..] else { panic!("{found:?}") };
     assert!((200..=256).contains(&ccwr), "two nodes of three: {found:?}");
-    assert!(mtacc > 300 && hybcc > 300, "all three: {found:?}");
+    // How much more than two can hold depends on hints that nodes send twenty times a second.
+    assert!(mtacc > 256 && hybcc > 256, "all three: {found:?}");
     assert!(alone <= 128, "one: {found:?}");
     assert!(bcc <= 256 && adaptive > alone, "{found:?}");
     let taken: u64 = [&one, &two].map(|at| statistic(at, "pool_taken_in")).iter().sum();
