@@ -64,23 +64,22 @@ def _tagged(statement: Any, of: Any) -> Any:
 
 def cursor(base: Any) -> Any:
     """A class of cursors of a driver (DB-API 2) that tags what it executes. Copies and procedures have no tag."""
+    # Made as classes are at run time: what a class statement within a function names, checkers of types take for a name of this module.
     if hasattr(base, "_query"):
         # MySQL's drivers: the text as it is sent. They look for VALUES in what `executemany` is given.
-        class OfMySql(base):  # type: ignore[misc]
-            def _query(self, statement: Any) -> Any:
-                return super()._query(_tagged(statement, self))
+        def query(self: Any, statement: Any) -> Any:
+            return base._query(self, _tagged(statement, self))
 
-        return OfMySql
+        return type("Tagged", (base,), {"_query": query})
 
-    class Tagged(base):  # type: ignore[misc]
-        # Also of drivers with `async`: what is returned may be awaited.
-        def execute(self, statement: Any, *values: Any, **options: Any) -> Any:
-            return super().execute(_tagged(statement, self), *values, **options)
+    # Also of drivers with `async`: what is returned may be awaited.
+    def execute(self: Any, statement: Any, *values: Any, **options: Any) -> Any:
+        return base.execute(self, _tagged(statement, self), *values, **options)
 
-        def executemany(self, statement: Any, *values: Any, **options: Any) -> Any:
-            return super().executemany(_tagged(statement, self), *values, **options)
+    def execute_many(self: Any, statement: Any, *values: Any, **options: Any) -> Any:
+        return base.executemany(self, _tagged(statement, self), *values, **options)
 
-    return Tagged
+    return type("Tagged", (base,), {"execute": execute, "executemany": execute_many})
 
 
 Environ = dict[str, Any]
