@@ -22,7 +22,10 @@ pub(crate) async fn answer(explains: Option<&Explains>, body: Incoming) -> Answe
         Err(answer) => return answer,
     };
     let Some(explains) = explains else {
-        return error(StatusCode::SERVICE_UNAVAILABLE, "there is no proxy beside this helper");
+        return error(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "there is no proxy beside this helper: name the node that has one by --cluster-name",
+        );
     };
     match explains(asked).await {
         Ok(explained) => api::answer(StatusCode::OK, &explained),

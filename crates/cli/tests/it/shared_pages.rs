@@ -48,7 +48,8 @@ fn pages_in_both_memories(mode: &str) {
         "{mode}: 100 writes, 1,800 answers, {hits} hits, {from_pool} of them from the other's memory, {stale} stale"
     );
     assert_eq!(stale, 0);
-    assert!(hits > 360 && from_pool > 50, "{hits} hits, {from_pool} from the other's memory say little");
+    // How much of it is copied to where it is asked for, and no longer the other's, the scheme decides.
+    assert!(hits > 360 && from_pool > 20, "{hits} hits, {from_pool} from the other's memory say little");
 }
 
 #[test]
