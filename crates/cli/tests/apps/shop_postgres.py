@@ -3,10 +3,7 @@
 HOST PORT LISTEN DATABASE [tags]: with `tags` its statements say for which request they are.
 """
 
-import contextlib
 import http.server
-import importlib.util
-import pathlib
 import sys
 import threading
 import urllib.parse
@@ -14,25 +11,11 @@ import urllib.parse
 import psycopg2
 import psycopg2.extensions
 
+from tags import cursor_class, of_request
+
 HOST, PORT = sys.argv[1], int(sys.argv[2])
 kept = threading.local()
-
-
-def module():
-    """The package's module, from its source: the package itself may not be built here."""
-    source = pathlib.Path(__file__).resolve().parents[4] / "adapters/python/python/verbena/database.py"
-    spec = importlib.util.spec_from_file_location("verbena_database", source)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-tags = module() if "tags" in sys.argv else None
-CURSOR = tags.cursor(psycopg2.extensions.cursor) if tags else psycopg2.extensions.cursor
-
-
-def of_request(headers):
-    return tags.request(headers.get(tags.FIELD)) if tags else contextlib.nullcontext()
+CURSOR = cursor_class(psycopg2.extensions.cursor)
 
 
 def connect():
