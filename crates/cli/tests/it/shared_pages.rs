@@ -28,7 +28,7 @@ fn pages_in_both_memories(mode: &str) {
     let mut clients = [Client::new(&a), Client::new(&b)];
     let count = |body: &str| body.strip_prefix("count ").unwrap().parse::<u64>().unwrap();
     let (mut hits, mut from_pool, mut stale, mut told) = (0, 0, 0, [0; PAGES]);
-    for turn in 0..900 {
+    for turn in 0..1800 {
         let (page, through) = (turn * 5 % PAGES, turn / 2 % 2);
         let path = format!("/page/{page}");
         if turn % 9 == 0 {
@@ -45,11 +45,10 @@ fn pages_in_both_memories(mode: &str) {
         }
     }
     println!(
-        "{mode}: 100 writes, 1,800 answers, {hits} hits, {from_pool} of them from the other's memory, {stale} stale"
+        "{mode}: 200 writes, 3,600 answers, {hits} hits, {from_pool} of them from the other's memory, {stale} stale"
     );
     assert_eq!(stale, 0);
-    // How much of it is copied to where it is asked for, and no longer the other's, the scheme decides.
-    assert!(hits > 360 && from_pool > 20, "{hits} hits, {from_pool} from the other's memory say little");
+    assert!(hits > 360 && from_pool > 50, "{hits} hits, {from_pool} from the other's memory say little");
 }
 
 #[test]
