@@ -12,15 +12,16 @@ use verbena_terms::usable_cores;
 use verbena_wan::pin;
 use verbena_wan::router::Mode;
 
-use super::{probe, routers, send, wan};
+use super::{PATIENCE, probe, routers, send, wan};
 
 /// Longer than those who receive stay where they are.
 const STAY: Duration = Duration::from_millis(25);
 /// Rules that are looked through for each packet, so that it takes some 10 us to receive one.
 const RULES: usize = 400;
-/// Packets at once, and how long until the next: half the time of a core.
+/// Packets at once, and how long after they came until the next. A kernel drops what comes when a thousand packets wait for one core, so that nothing is sent
+/// before all that was sent has come.
 const BURST: usize = 200;
-const PAUSE: Duration = Duration::from_millis(4);
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// A network in which all is received by this core, and slowly.
 fn slow(core: usize) -> Option<Namespace> {
@@ -36,15 +37,28 @@ fn slow(core: usize) -> Option<Namespace> {
 
 fn flood(network: &Namespace, is_done: &AtomicBool) -> usize {
     let [from, to] = [(); 2].map(|()| network.enter(|| UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap());
-    let mut sent = 0;
+    to.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut came = 0;
     while !is_done.load(Ordering::Relaxed) {
         for _ in 0..BURST {
             from.send_to(&[0; 8], to.local_addr().unwrap()).unwrap();
-            sent += 1;
+        }
+        for _ in 0..BURST {
+            to.recv(&mut [0; 8]).unwrap();
+            came += 1;
         }
         std::thread::sleep(PAUSE);
     }
-    sent
+    came
+}
+
+/// Says so when it ends, however it ends, so that nothing goes on beside a test that failed.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The number of the router's thread: one, for tests have one at a time.
@@ -90,8 +104,9 @@ fn the_order_is_kept(options: &str, count: u64, expected: u64) {
             }
             (moves, followed)
         });
+        let done = Done(is_done);
         let sent = send(&wan, &mut probe, count);
-        is_done.store(true, Ordering::Relaxed);
+        drop(done);
         (moving.join().unwrap(), floods.into_iter().map(|flood| flood.join().unwrap()).min(), sent)
     });
     let behind = came.windows(2).filter(|pair| pair[0] > pair[1]).count();
