@@ -70,7 +70,7 @@ pub(crate) struct Cache {
     /// The memory of all nodes, if this one lends some.
     pub pool: Option<PagePool>,
     pub coder: Coder,
-    store: Store<Page>,
+    pub store: Store<Page>,
     fills: Mutex<Fills>,
     unshared: quick_cache::sync::Cache<Key, Time>,
     registration_patience: Duration,
@@ -97,8 +97,8 @@ struct Registering {
     waiting: Vec<oneshot::Sender<()>>,
 }
 
-/// Ends the wait of those, whatever becomes of it.
-struct Registers<'a> {
+/// Ends the wait of those when it is dropped: what was registered is to be found by then, or one of them would fetch it once more.
+pub(crate) struct Registers<'a> {
     cache: &'a Cache,
     key: Key,
     fill: FillId,
@@ -369,13 +369,13 @@ impl Cache {
 
     /// The whole answer is here: asks the page's home, and stores it if the home accepts (rule P2).
     pub async fn fetched(&self, fill: FillId, scope: Scope, fetched: Fetched) -> Option<Page> {
-        let settled = self.register(fill, scope).await?;
+        let (settled, _registers) = self.register(fill, scope).await?;
         self.settle(settled, Some(fetched)).map(|shared| shared.copy)
     }
 
-    /// Asks the page's home whether it accepts the page.
-    pub async fn register(&self, fill: FillId, scope: Scope) -> Option<Settled<Key>> {
-        let (register, _registers) = {
+    /// Asks the page's home whether it accepts the page. Requests that could join it wait until it is announced or settled, and the second value dropped.
+    pub async fn register(&self, fill: FillId, scope: Scope) -> Option<(Settled<Key>, Registers<'_>)> {
+        let (register, registers) = {
             let mut fills = self.fills.lock();
             let key = *fills.reader.key(fill)?;
             let register = fills.reader.answered(fill, scope, self.content.now())?;
@@ -385,7 +385,7 @@ impl Cache {
             (register, Registers { cache: self, key, fill })
         };
         let registered = tokio::time::timeout(self.registration_patience, self.content.register(register)).await;
-        self.conclude(fill, registered.ok().flatten().as_ref())
+        Some((self.conclude(fill, registered.ok().flatten().as_ref())?, registers))
     }
 
     /// The head of a page is registered, or was refused, and its body is on its way: tells all who wait. Later ones join it.

@@ -67,6 +67,12 @@ impl Cache {
         Err(Box::new(Missing { key, page, words, why, detail, base }))
     }
 
+    /// The page that this request leads, if it was stored after the request had looked for it: the fill before ended between that look and the beginning of this one.
+    pub fn stored_since(&self, missing: &Missing, wanted: &Wanted) -> Option<Served> {
+        let copy = self.store.copy(missing.key.0).filter(|copy| copy.varies_by().is_none())?;
+        self.validated(copy, missing, wanted)
+    }
+
     /// A copy that was found elsewhere, if it may be answered by the words that were read for this request.
     pub fn validated(&self, copy: Page, missing: &Missing, wanted: &Wanted) -> Option<Served> {
         let found = Found { key: missing.key, page: missing.page, copy: Some(copy), varies: false };

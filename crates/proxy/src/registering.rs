@@ -49,7 +49,7 @@ pub(crate) async fn pump_joined(mut passing: Passing, kept: Kept, puts: Puts, sh
                     head.headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes));
                 }
                 let head = Fetched { page, key, stored: head, body: Vec::new(), times };
-                match registered.and_then(|settled| cache.announce(settled, head, (&body, hint))) {
+                match registered.and_then(|(settled, _registers)| cache.announce(settled, head, (&body, hint))) {
                     None => break End::Refused,
                     announced => coming = announced,
                 }
@@ -93,9 +93,10 @@ pub(crate) async fn pump_joined(mut passing: Passing, kept: Kept, puts: Puts, sh
                 let page = match &coming {
                     Some(coming) => Some(cache.arrived(coming, fetched)),
                     None => {
-                        let settled = registering.await;
+                        let registered = registering.await;
                         leader.is_told();
-                        cache.settle(settled?, Some(fetched)).map(|shared| shared.copy)
+                        let (settled, _registers) = registered?;
+                        cache.settle(settled, Some(fetched)).map(|shared| shared.copy)
                     }
                 };
                 let page = page?;
