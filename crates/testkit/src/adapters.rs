@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use verbena_fabric::conformance::serve_if_asked;
 use verbena_fabric::tcp::TcpConfig;
@@ -49,12 +48,7 @@ impl Kind {
     /// On the device of this number, whose interface has this address.
     pub fn config(self, rank: Rank, device: u8, address: Ipv4Addr) -> VerbsConfig {
         let address = IpAddr::V4(address);
-        let tcp = TcpConfig {
-            listen: SocketAddr::new(address, 0),
-            insecure: true,
-            handshake: Duration::from_millis(500),
-            ..TcpConfig::default()
-        };
+        let tcp = TcpConfig { listen: SocketAddr::new(address, 0), insecure: true, ..TcpConfig::default() };
         VerbsConfig {
             tcp,
             device: format!("{}{device}", self.prefix),

@@ -48,7 +48,7 @@ fn secured_target() {
 }
 
 fn config() -> TcpConfig {
-    TcpConfig { handshake: Duration::from_millis(500), ..TcpConfig::default() }
+    TcpConfig::default()
 }
 
 /// Where the process with this number keeps the keys of its nodes.

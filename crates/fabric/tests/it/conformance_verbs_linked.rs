@@ -81,10 +81,7 @@ fn target_siw() {
 }
 
 fn config(kind: Kind, rank: Rank, address: Ipv4Addr) -> VerbsConfig {
-    let mut config = kind.config(rank, DEVICE, address);
-    // Another machine, which may have much else to do.
-    config.tcp.handshake = Duration::from_secs(2);
-    config
+    kind.config(rank, DEVICE, address)
 }
 
 fn serve(kind: Kind) {

@@ -84,12 +84,7 @@ fn target(incarnation: Incarnation, mode: XdpMode) -> Arc<dyn Fabric> {
 }
 
 fn config(ip: IpAddr) -> XdpConfig {
-    let tcp = TcpConfig {
-        listen: SocketAddr::new(ip, 0),
-        insecure: true,
-        handshake: Duration::from_millis(500),
-        ..TcpConfig::default()
-    };
+    let tcp = TcpConfig { listen: SocketAddr::new(ip, 0), insecure: true, ..TcpConfig::default() };
     XdpConfig { tcp, interfaces: vec!["lo".into()], mode: XdpMode::Generic }
 }
 
