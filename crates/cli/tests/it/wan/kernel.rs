@@ -90,7 +90,7 @@ fn it_stays_up_changes_and_goes_with_its_process() {
     let (interfaces_before, lab) = (interfaces(), Lab::new(LAB));
     let pid = lab.up();
     let made = made_by(pid);
-    let mut echo = lab.running("tokyo", ECHO);
+    let mut echo = lab.echo("tokyo");
     std::thread::sleep(std::time::Duration::from_secs(3));
     let ask = || {
         let script = "VERBENA_WAN_PEER=10.2.0.1 exec python3 -c \"$0\" 10";

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
-use verbena_testkit::programs::verbena;
+use verbena_testkit::programs::{verbena, wait_for};
 
 use super::{
     ASK, ECHO, Nobody, PATIENCE, came_and_took, cores_of, interfaces, made_by, nothing_is_left, rules, said, turn,
@@ -95,6 +95,13 @@ impl Lab {
         child
     }
 
+    /// Sends back what comes to it in this site: it listens already.
+    pub(super) fn echo(&self, site: &str) -> Child {
+        let mut child = self.running(site, &ECHO.replace("while True", "print('up', flush=True)\nwhile True"));
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0; 3]).unwrap();
+        child
+    }
+
     pub(super) fn link(&self, name: &str) -> Value {
         let report: Value = serde_json::from_str(&self.good(&["show", name, "--interval", "200ms", "--json"])).unwrap();
         report["links"][0].clone()
@@ -123,9 +130,7 @@ fn commands_run_in_sites_and_links_change_while_they_do() {
     let Some(_turn) = turn() else { return };
     let (interfaces_before, lab) = (interfaces(), Lab::new(LAB));
     let made = made_by(lab.up());
-    let mut echo = lab.running("tokyo", ECHO);
-    // A listener that has said that it runs may not be bound yet.
-    std::thread::sleep(Duration::from_millis(500));
+    let mut echo = lab.echo("tokyo");
     let (came, took_s) = ask(&lab, "paris", "10.2.0.1");
     assert!(came == 18 && (0.0239..0.2).contains(&took_s), "{came} {took_s}");
     // By way of paris, over both links.
@@ -164,24 +169,30 @@ while True:
     s.sendto(bytes(100), ('10.2.0.1', 9)); time.sleep(0.01)
 \"";
     let mut sends = lab.running("paris", SEND);
-    std::thread::sleep(Duration::from_millis(300));
-    let report: Value = serde_json::from_str(&lab.good(&["show", "sea", "--json"])).unwrap();
-    let rates = &report["links"][0]["ways"][0]["rates"];
-    let [packets, bits] = ["packets_per_s", "bits_per_s"].map(|name| rates[name].as_f64().unwrap());
-    // A machine that is busy sends fewer.
-    assert!((20.0..101.0).contains(&packets) && (bits / packets - 8.0 * 142.0).abs() < 1.0, "{rates:#}");
+    let [mut rates, mut packets, mut bits] = [Value::Null, Value::from(0.0), Value::from(0.0)];
+    // A machine that is busy sends fewer, and nothing for a while.
+    wait_for("twenty packets a second are sent", || {
+        let report: Value = serde_json::from_str(&lab.good(&["show", "sea", "--json"])).unwrap();
+        rates = report["links"][0]["ways"][0]["rates"].clone();
+        [packets, bits] = ["packets_per_s", "bits_per_s"].map(|name| rates[name].clone());
+        packets.as_f64() >= Some(20.0)
+    });
+    let [packets, bits] = [packets, bits].map(|rate| rate.as_f64().unwrap());
+    assert!(packets < 101.0 && (bits / packets - 8.0 * 142.0).abs() < 1.0, "{rates:#}");
     let text = lab.good(&["show", "sea", "--interval", "100ms", "--count", "2"]);
     assert_eq!(text.matches("sea: paris to tokyo  delay=12ms drop_rate=10\n").count(), 2, "{text}");
     assert!(text.contains("  rate       ") && text.contains("kbit/s sent; "), "{text}");
     // What comes faster than it goes on waits, and then what does not fit is dropped.
     lab.good(&["set", "sea", "--there", "rate=10kbit limit=5"]);
-    std::thread::sleep(Duration::from_secs(2));
-    let there = &lab.link("sea")["ways"][0];
+    let mut there = Value::Null;
+    wait_for("a packet has waited for others, and one is dropped where the queue is full", || {
+        there = lab.link("sea")["ways"][0].clone();
+        there["dropped"]["queue_limit"].as_u64() > Some(0) && there["took"]["most_ns"].as_u64() > Some(100_000_000)
+    });
     let of = |what: &str| there[what].as_u64().unwrap();
     assert!((1..=5).contains(&of("queued_packets")) && of("queued_bytes") == 142 * of("queued_packets"), "{there:#}");
-    assert!(there["dropped"]["queue_limit"].as_u64() > Some(0), "{there:#}");
     let took = ["least_ns", "median_ns", "p99_ns", "most_ns"].map(|part| there["took"][part].as_u64().unwrap());
-    assert!(took.is_sorted() && took[0] > 11_900_000 && took[3] > 100_000_000, "{took:?}");
+    assert!(took.is_sorted() && took[0] > 11_900_000, "{took:?}");
     let text = lab.good(&["show", "sea"]);
     assert!(text.contains("  queue      ") && text.contains("the queue was full"), "{text}");
     kill_process(Pid::from_child(&sends), Signal::TERM).unwrap();
@@ -271,7 +282,7 @@ fn the_router_has_the_core_that_the_file_gives_it() {
     let seen = cores_of(&lab.good(&["exec", "paris", "--", "cat", "/proc/self/status"]));
     assert!(!seen.is_empty() && !seen.contains(&first), "{seen:?}");
     let (came, took_s) = {
-        let echo = lab.running("rome", ECHO);
+        let echo = lab.echo("rome");
         let asked = ask(&lab, "paris", "10.77.0.3");
         drop(echo);
         asked
@@ -351,7 +362,8 @@ fn nothing_is_left_of_one_that_was_killed_while_it_comes_up() {
 #[test]
 fn a_router_that_sleeps_uses_no_processor_while_nothing_crosses() {
     let Some(_turn) = turn() else { return };
-    let used = |mode: &str| {
+    // Hundredths of a second that it uses in at least so many seconds, and until it has used enough.
+    let used = |mode: &str, enough: u64| {
         let lab = Lab::new(&LAB.replace("seed = 7", &format!("mode = \"{mode}\"")).replace("12ms", "50us"));
         let pid = lab.up();
         // What sites say by themselves at first has crossed.
@@ -361,15 +373,18 @@ fn a_router_that_sleeps_uses_no_processor_while_nothing_crosses() {
             let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
             fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum()
         };
-        let before = ticks();
+        let (before, began) = (ticks(), Instant::now());
         std::thread::sleep(Duration::from_secs(2));
+        while ticks() - before < enough && began.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(100));
+        }
         ticks() - before
     };
-    // Hundredths of a second, of two hundred.
-    let [asleep, awake] = ["sleep", "precise"].map(used);
+    let asleep = used("sleep", 0);
     assert!(asleep <= 4, "{asleep}");
-    // So short a delay is waited for without rest, as far as others leave it the processor.
-    assert!(awake >= 40, "{awake}");
+    // So short a delay is waited for without rest, as far as others leave it the processor: ten times as long would the one that sleeps use it, at most, for this.
+    let awake = used("precise", 41);
+    assert!(awake > 40, "{awake}");
 }
 
 /// A process that was killed takes connections until all of it is gone, and ends them without a word.
