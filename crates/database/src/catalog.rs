@@ -25,10 +25,13 @@ use crate::search::Paths;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// After a failure it is asked again after so long.
 const AGAIN: Duration = Duration::from_secs(1);
-/// How long clients wait for the first catalog, and for one that has changed; and how long they do not wait after that.
+/// How long clients wait for the first catalog, and for one that has changed, at first and at most.
 const FIRST_REST: Duration = Duration::from_secs(5);
 const REST: Duration = Duration::from_secs(1);
-const BETWEEN_RESTS: Duration = Duration::from_secs(10);
+const LONGEST_REST: Duration = Duration::from_secs(8);
+/// How long they do not wait after that: so much longer than they waited, at most.
+const BETWEEN_RESTS: u32 = 10;
+const LONGEST_BETWEEN_RESTS: Duration = Duration::from_secs(20);
 /// How often it is looked whether the catalog is known.
 const LOOKS_EVERY: Duration = Duration::from_millis(10);
 /// Default databases, or search paths, that are remembered apart.
@@ -208,16 +211,17 @@ impl Known {
     /// Says when clients are read. While the catalog is not known a statement that only reads may be one that changes it, for all that is known, and where many come the catalog
     /// would never be known again: so they wait until it is, but not for long, and not often.
     pub async fn rest(self: Arc<Self>, reads: Arc<watch::Sender<bool>>) {
-        let mut patience = FIRST_REST;
+        let mut waits = FIRST_REST;
         loop {
             reads.send_replace(false);
-            let until = Instant::now() + patience;
+            let until = Instant::now() + waits;
             while !self.is_known() && Instant::now() < until {
                 sleep(LOOKS_EVERY).await;
             }
             reads.send_replace(true);
-            patience = REST;
-            sleep(BETWEEN_RESTS).await;
+            let between;
+            (between, waits) = after_rest(waits, self.is_known());
+            sleep(between).await;
             while self.is_known() {
                 sleep(LOOKS_EVERY).await;
             }
@@ -280,5 +284,32 @@ impl Known {
                 self.changed.notified().await;
             }
         }
+    }
+}
+
+/// How long clients do not wait after they waited so long, and how long they wait the next time: twice as long where the database had not shown its catalog by then, for it
+/// would not the next time either.
+fn after_rest(waited: Duration, is_known: bool) -> (Duration, Duration) {
+    let between = (BETWEEN_RESTS * waited).min(LONGEST_BETWEEN_RESTS);
+    (between, if is_known { REST } else { (2 * waited).min(LONGEST_REST) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_wait_longer_where_the_catalog_takes_longer_and_as_at_first_once_it_is_known() {
+        let seconds = Duration::from_secs;
+        let (mut waits, mut all) = (REST, vec![]);
+        for _ in 0..5 {
+            let (between, next) = after_rest(waits, false);
+            all.push((waits, between));
+            waits = next;
+        }
+        let expected = [(1, 10), (2, 20), (4, 20), (8, 20), (8, 20)];
+        assert_eq!(all, expected.map(|(waited, between)| (seconds(waited), seconds(between))));
+        assert_eq!(after_rest(waits, true), (seconds(20), REST));
+        assert_eq!(after_rest(FIRST_REST, false).1, LONGEST_REST);
     }
 }

@@ -37,6 +37,8 @@ class Page(http.server.BaseHTTPRequestHandler):
         pass
 
 
+# Five connections may wait by default, and what comes then is broken off.
+http.server.ThreadingHTTPServer.request_queue_size = 128
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
 print("port", server.server_port, flush=True)
 server.serve_forever()

@@ -71,6 +71,8 @@ class Application(BaseHTTPRequestHandler):
 with connect() as first:
     first.execute("PRAGMA journal_mode = wal")
     first.execute("CREATE TABLE IF NOT EXISTS page (id INTEGER PRIMARY KEY, one INTEGER, two INTEGER)")
+# Five connections may wait by default, and what comes then is broken off.
+ThreadingHTTPServer.request_queue_size = 128
 server = ThreadingHTTPServer(("127.0.0.1", arguments.port), Application)
 server.daemon_threads = True
 print("port", server.server_port, flush=True)

@@ -93,6 +93,8 @@ class Shop(http.server.BaseHTTPRequestHandler):
         pass
 
 
+# Five connections may wait by default, and what comes then is broken off.
+http.server.ThreadingHTTPServer.request_queue_size = 128
 server = http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[3])), Shop)
 print("serving", flush=True)
 server.serve_forever()
