@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What `make package` runs: makes a release in target/packages. docs/OPERATING.md says what is in it.
+# What `make package` runs: makes a release in target/packages. docs/reference/OPERATING.md says what is in it.
 #
 #   package.sh                               builds everything
 #   PROGRAM=target/debug/verbena package.sh  packs a program, and builds the rest by its profile (dev): for looking at the packages themselves

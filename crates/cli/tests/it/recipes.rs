@@ -30,6 +30,6 @@ fn checked(document: &str) -> usize {
 
 #[test]
 fn the_routes_of_the_documents_are_right() {
-    assert_eq!(checked("docs/FRAMEWORKS.md"), 6, "one for each framework");
-    assert!(checked("docs/HTTP.md") >= 1 && checked("README.md") >= 1);
+    assert_eq!(checked("docs/howto/frameworks.md"), 6, "one for each framework");
+    assert!(checked("docs/reference/HTTP.md") >= 1 && checked("README.md") >= 1);
 }
