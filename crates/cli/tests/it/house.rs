@@ -61,7 +61,8 @@ fn a_crate_imports_only_from_floors_below_its_own() {
         if !package["manifest_path"].as_str().unwrap().starts_with(root().join("crates").to_str().unwrap()) {
             continue;
         }
-        let own = floor(name).unwrap_or_else(|| panic!("{name} has no floor in docs/internals/ARCHITECTURE.md and here"));
+        let own =
+            floor(name).unwrap_or_else(|| panic!("{name} has no floor in docs/internals/ARCHITECTURE.md and here"));
         for (dependency, _) in dependencies(package).filter(|(name, is_dev)| name.starts_with("verbena-") && !is_dev) {
             let below = floor(dependency).unwrap_or_else(|| panic!("{name} imports {dependency}, which has no floor"));
             assert!(below < own, "{name} (floor {own}) imports {dependency} (floor {below})");
