@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks a guest book of a framework behind `verbena proxy` with the recipe of docs/howto/frameworks.md.
+"""Checks a guest book of a framework behind `verbena proxy` with the recipe of docs/howto.
 
     check.py [--answers N] [--without-key] KIND...        KIND is django, flask or express
 
@@ -156,9 +156,9 @@ def hit_ratio(visitors, rounds, beside=None):
 
 
 def recipe(kind, origin, without_key):
-    """The lines of docs/howto/frameworks.md, with those for scanners of docs/reference/HTTP.md."""
-    text = (ROOT / "docs/howto/frameworks.md").read_text()
-    lines = text.split(f"\n## {kind.capitalize()}\n")[1].split("```toml\n")[1].split("```")[0]
+    """The lines of docs/howto, with those for scanners of docs/reference/HTTP.md."""
+    text = (ROOT / f"docs/howto/{kind}.md").read_text()
+    lines = text.split("```toml\n# verbena.toml\n")[1].split("```")[0]
     scanned = f'    {{ prefix = "{SCANNED}", writes = "never" }},\n'
     assert scanned in (ROOT / "docs/reference/HTTP.md").read_text(), "the documented lines"
     if without_key:
