@@ -21,7 +21,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PATIENCE_S = 120
+# Less than the time after which a test is ended.
+PATIENCE_S = 200
 
 # A program in the background serves when a view with it is in effect (the helper), or when it listens (any other one). Each has a log of its own.
 PREAMBLE = r"""

@@ -160,7 +160,8 @@ const FRAMEWORKS: [&str; 6] = [
     "howto/wordpress.md",
 ];
 const PURGING: [&str; 1] = ["howto/purge-from-jobs.md"];
-const MACHINES: [&str; 2] = ["howto/etcd.md", "howto/several-machines.md"];
+const MACHINES: [&str; 1] = ["howto/several-machines.md"];
+const KEPT_BY_ETCD: [&str; 1] = ["howto/etcd.md"];
 const BY_SCRIPTS: [(&str, &str); 1] = [("howto/lock-from-python.md", "scripts/test-python.sh")];
 
 fn run(pages: &[&str]) {
@@ -206,6 +207,11 @@ fn machines_are_joined_as_it_is_told() {
 }
 
 #[test]
+fn etcd_keeps_a_cluster_as_it_is_told() {
+    run(&KEPT_BY_ETCD);
+}
+
+#[test]
 fn every_page_with_examples_is_run() {
     let for_readers = |path: &PathBuf| path.parent() == Some(Path::new("docs")) || path.starts_with("docs/howto");
     let with_examples = documents().into_iter().filter(|(path, text)| for_readers(path) && text.contains("\n```sh\n"));
@@ -216,7 +222,8 @@ fn every_page_with_examples_is_run() {
         assert!(text.contains(&format!("docs/{page}")), "{script} does not run {page}");
         page
     });
-    let lists: [&[&str]; 7] = [&STARTING, &LOCKING, &EMULATING, &FRAMEWORKS, &PURGING, &MACHINES, &by_scripts];
+    let lists: [&[&str]; 8] =
+        [&STARTING, &LOCKING, &EMULATING, &FRAMEWORKS, &PURGING, &MACHINES, &KEPT_BY_ETCD, &by_scripts];
     let run: BTreeSet<String> = lists.concat().into_iter().map(str::to_owned).collect();
     assert_eq!(found, run, "left: pages with blocks of `sh`; right: those that are run");
 }
