@@ -49,7 +49,7 @@ test: setup ## Everything that must be green: format, lints, licences, tests
 	@scripts/test.sh
 
 .PHONY: test-long
-test-long: setup ## The long runs, in parts of less than an hour each (docs/TESTING.md)
+test-long: setup ## The long runs, in parts of less than an hour each (docs/internals/TESTING.md)
 	@scripts/test-long.sh
 
 .PHONY: test-verbs

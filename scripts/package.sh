@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What `make package` runs: makes a release in target/packages. docs/OPERATING.md says what is in it.
+# What `make package` runs: makes a release in target/packages. docs/reference/OPERATING.md says what is in it.
 #
 #   package.sh                               builds everything
 #   PROGRAM=target/debug/verbena package.sh  packs a program, and builds the rest by its profile (dev): for looking at the packages themselves
@@ -49,7 +49,7 @@ archive() { tar --sort=name --owner=0 --group=0 --numeric-owner --mtime='2000-01
 tree=verbena-$version-$machine-linux
 mkdir -p "$made/$tree"/{bin,share/doc/verbena,share/man/man1,share/bash-completion/completions,share/zsh/site-functions,share/fish/vendor_completions.d}
 install -m 755 "$program" "$made/$tree/bin/verbena"
-cp LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md "$made/crates.txt" "$made/$tree/share/doc/verbena/"
+cp -r LICENSE-APACHE LICENSE-MIT README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs "$made/crates.txt" "$made/$tree/share/doc/verbena/"
 cp "$made/verbena.bash" "$made/$tree/share/bash-completion/completions/verbena"
 cp "$made/_verbena" "$made/$tree/share/zsh/site-functions/"
 cp "$made/verbena.fish" "$made/$tree/share/fish/vendor_completions.d/"

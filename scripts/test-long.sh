@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The long runs, in parts of less than an hour each: ten thousand seeds of each simulation, the larger models, an older kernel, emulated machines,
-# rows of `verbena bench`, and real processes that are killed, paused, restarted and cut off from each other. docs/TESTING.md says what each part took.
+# rows of `verbena bench`, and real processes that are killed, paused, restarted and cut off from each other. docs/internals/TESTING.md says what each part took.
 #
 #   test-long.sh            all parts, one after the other
 #   test-long.sh PART...    these

@@ -63,7 +63,7 @@ check "completions of fish" grep -q '^complete -c verbena' "$root/usr/share/fish
 for page in verbena verbena-node verbena-lock-run; do
     check "the manual page $page" says .TH gunzip -c "$root/usr/share/man/man1/$page.1.gz"
 done
-for text in copyright README.md docs/OPERATING.md docs/figures/fabric.load.svg; do
+for text in copyright README.md SECURITY.md docs/start.md docs/reference/OPERATING.md docs/internals/measurements/figures/fabric.load.svg; do
     check "$text" test -s "$root/usr/share/doc/verbena/$text"
 done
 check "licences of what is linked in" grep -q '^sideway v.*: MPL-2.0' "$root/usr/share/doc/verbena/crates.txt"

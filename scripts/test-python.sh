@@ -33,6 +33,8 @@ pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$en
 python -m mypy --config-file adapters/python/pyproject.toml --strict --no-error-summary --cache-dir "$environment/mypy" adapters/python/tests adapters/python/examples adapters/python/python/verbena
 # Guest books of the frameworks behind the recipes of the documents.
 python examples/guestbooks/check.py django flask
+# A page of the documents that imports the package.
+scripts/run-page.py docs/howto/lock-from-python.md
 cd adapters/python
 # A wait that does not end says where, and fails.
 PYTHONDONTWRITEBYTECODE=1 timeout 300 python -m pytest -o faulthandler_timeout=60

@@ -2,7 +2,7 @@
 """test-times.py PARTS JUNIT OUT: where the time of a run went.
 
 PARTS has a line for each part of the run, its seconds and its name; JUNIT is what cargo-nextest wrote of the tests. Writes OUT as JSON (each part, each
-program, each test over a second), prints each part beside the last figures of docs/TESTING.md, and the twenty longest tests.
+program, each test over a second), prints each part beside the last figures of docs/internals/TESTING.md, and the twenty longest tests.
 """
 import json
 import pathlib
@@ -33,12 +33,12 @@ out.write_text(json.dumps(report, indent=1) + "\n")
 
 # The last row of figures for a part: | part | seconds then | seconds now |
 documented = {}
-for line in pathlib.Path("docs/TESTING.md").read_text().splitlines():
+for line in pathlib.Path("docs/internals/TESTING.md").read_text().splitlines():
     if row := re.fullmatch(r"\| ([a-z][a-zA-Z ]*) \|(?: [^|]* \|)* (\d[\d,]*) \|", line):
         documented[row[1]] = int(row[2].replace(",", ""))
 print("the twenty longest tests, in seconds:")
 for seconds, program, test in tests[:20]:
     print(f"  {seconds:7.1f}  {program} {test}")
-print("the parts, in seconds, and what docs/TESTING.md has:")
+print("the parts, in seconds, and what docs/internals/TESTING.md has:")
 for name, seconds in [*parts.items(), ("all", report["total_seconds"])]:
     print(f"  {seconds:7}  {documented.get(name, '-'):>7}  {name}")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What `make test` and `make check` run; docs/TESTING.md says what is in each and why.
+# What `make test` and `make check` run; docs/internals/TESTING.md says what is in each and why.
 #
 #   test.sh          everything that must be green
 #   test.sh check    what one runs while one thinks: format, lints, unit tests, dialogues, 20 seeds

@@ -1,4 +1,4 @@
-/* Statements of mysqli and PDO say for which fill they are, in a comment before them (docs/DATABASE.md). Both use mysqlnd. */
+/* Statements of mysqli and PDO say for which fill they are, in a comment before them (docs/howto/dependencies-from-sql.md). Both use mysqlnd. */
 
 #include "module.h"
 

@@ -4,7 +4,7 @@
  *         <-- Verbena-Complete: TAG ----- (all of the answer, when its end is known)
  *
  * The relay counts a tagged statement for that fill alone. The proxy stores the page with a list of rows if the testimony has its tag. A request that has
- * read anything else (APCu, a session, a file, another server) says `no` and what it was; then the page depends on everything. docs/PHP.md.
+ * read anything else (APCu, a session, a file, another server) says `no` and what it was; then the page depends on everything. docs/howto/php.md.
  */
 
 #include "module.h"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks a guest book of a framework behind `verbena proxy` with the recipe of docs/FRAMEWORKS.md.
+"""Checks a guest book of a framework behind `verbena proxy` with the recipe of docs/howto.
 
     check.py [--answers N] [--without-key] KIND...        KIND is django, flask or express
 
@@ -156,11 +156,11 @@ def hit_ratio(visitors, rounds, beside=None):
 
 
 def recipe(kind, origin, without_key):
-    """The lines of docs/FRAMEWORKS.md, with those for scanners of docs/HTTP.md."""
-    text = (ROOT / "docs/FRAMEWORKS.md").read_text()
-    lines = text.split(f"\n## {kind.capitalize()}\n")[1].split("```toml\n")[1].split("```")[0]
+    """The lines of docs/howto, with those for scanners of docs/reference/HTTP.md."""
+    text = (ROOT / f"docs/howto/{kind}.md").read_text()
+    lines = text.split("```toml\n# verbena.toml\n")[1].split("```")[0]
     scanned = f'    {{ prefix = "{SCANNED}", writes = "never" }},\n'
-    assert scanned in (ROOT / "docs/HTTP.md").read_text(), "the documented lines"
+    assert scanned in (ROOT / "docs/reference/HTTP.md").read_text(), "the documented lines"
     if without_key:
         lines = re.sub(r"key = \[[^]]*\]", "publish = true", lines).replace('ignore = ["@analytics"], publish', 'ignore = ["sessionid", "csrftoken", "session", "connect.sid"], publish')
     return lines.replace("http://127.0.0.1:8000", origin).replace("routes = [\n", "routes = [\n" + scanned) + '[node]\nruntime = "run"\nstate = "state"\n'

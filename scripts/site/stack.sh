@@ -101,7 +101,7 @@ CONF
     done
 }
 
-# What PHP loads: what is installed, without APCu, which is a store beside the database (docs/SITES.md), and with our extension.
+# What PHP loads: what is installed, without APCu, which is a store beside the database (docs/howto/mediawiki-and-wordpress.md), and with our extension.
 configure_php() {
     local file
     mkdir "$directory/php"

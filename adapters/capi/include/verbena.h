@@ -1,6 +1,6 @@
 /* Locks of the Verbena cluster, memory that its nodes share, and copies of pages, for C11 and C++.
  *
- * Made by `VERBENA_WRITE_EXPECTED=1 cargo test -p verbena-capi --test it header`; do not edit. docs/CLIENTS.md says how to use it.
+ * Made by `VERBENA_WRITE_EXPECTED=1 cargo test -p verbena-capi --test it header`; do not edit. docs/reference/CLIENTS.md says how to use it.
  *
  * A verbena_locks is a connection to the helper of this machine (`verbena node`); a verbena_hold is a lock that it holds. A verbena_memory
  * is one for memory, a verbena_segment a piece of that. Functions that return a verbena_result return VERBENA_OK, or say why not; verbena_last_error

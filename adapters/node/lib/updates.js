@@ -1,5 +1,5 @@
 "use strict";
-/* The helper of this machine, told of writes: what docs/API.md says. */
+/* The helper of this machine, told of writes: what docs/reference/API.md says. */
 
 const http = require("node:http");
 const { Failed, Late, NoAnswer, NoHelper, NotOpen, Refused, Unavailable, Unconfirmed } = require("./errors");

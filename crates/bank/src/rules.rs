@@ -1,4 +1,4 @@
-//! The rules of docs/BANK.md, each with a switch.
+//! The rules of docs/concepts/bank.md, each with a switch.
 
 /// Which rules hold. All do, except in tests that show what a rule protects.
 #[derive(Clone, Copy, Debug)]

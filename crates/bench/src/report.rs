@@ -1,4 +1,4 @@
-//! What an experiment leaves behind. docs/BENCH.md says what each field means to a reader.
+//! What an experiment leaves behind. docs/reference/BENCH.md says what each field means to a reader.
 
 use serde::{Deserialize, Serialize};
 use verbena_fabric::{Capabilities, Provider};

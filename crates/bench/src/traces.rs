@@ -1,7 +1,7 @@
 //! Traces: what the experiments replay, generated from a seed or read from a log.
 //!
 //! Every trace is a plain CSV with a header line. Requests are `time_s,key,size_bytes`; updates are `time_s,key`. A
-//! generator's law is documented where it is written ([`Zipf`], [`SizeLaw`], [`Poisson`]) and in docs/BENCH.md; it draws
+//! generator's law is documented where it is written ([`Zipf`], [`SizeLaw`], [`Poisson`]) and in docs/reference/BENCH.md; it draws
 //! from PCG64 and computes with the portable `libm`, so a seed gives the same bytes on every machine and in every
 //! later version. A reader checks its whole input before a byte of the result is written.
 

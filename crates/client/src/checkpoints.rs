@@ -12,7 +12,7 @@
 //! All words are little-endian, 64 bits; the header of a format is one. All segments are coherent by `strict`: who reads after a put sees it.
 //!
 //! A save is one put, of the process's own part; so processes that save together do not keep each other waiting. Whoever finds that all parts of the next checkpoint are there says so in the
-//! record, which is the last one that saves; who waits long looks too, because that one may have died. [`steps`] has the order, and docs/MEMORY.md what could happen.
+//! record, which is the last one that saves; who waits long looks too, because that one may have died. [`steps`] has the order, and docs/concepts/memory.md what could happen.
 
 use std::time::{Duration, Instant};
 

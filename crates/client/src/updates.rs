@@ -152,7 +152,7 @@ impl Updates {
         self.ask(Kind::Begin, Method::GET, &format!("/v1/words{path}?host={host}"), None::<&()>).await
     }
 
-    /// What the proxy beside the helper would do with a request, and why: an object whose fields docs/API.md has.
+    /// What the proxy beside the helper would do with a request, and why: an object whose fields docs/reference/API.md has.
     ///
     /// # Errors
     /// [`Error::Refused`] if it is no request, [`Error::Unavailable`] if there is no proxy.

@@ -8,7 +8,7 @@
 //!
 //! Two state machines keep it: [`Keeper`] and, at every node, [`Participant`]. They take an event and the time and return
 //! actions; they have no sockets, clocks, threads, files or randomness, so the same code runs in a node and under
-//! the simulation in `tests/`. What hot paths need of it is one [`LeaseWord`], read without a lock. docs/CLUSTER.md has
+//! the simulation in `tests/`. What hot paths need of it is one [`LeaseWord`], read without a lock. docs/concepts/membership.md has
 //! the states, the messages, and what each single failure looks like (rules C1-C6).
 
 mod config;

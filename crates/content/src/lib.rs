@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Everything that decides is here, as machines that take events and the time and return actions; what does input and
-//! output is elsewhere. docs/CONTENT.md tells why no answer is stale, docs/RULES.md has the rules by number.
+//! output is elsewhere. docs/concepts/never-stale.md tells why no answer is stale, docs/internals/RULES.md has the rules by number.
 
 mod board;
 mod dependencies;

@@ -12,7 +12,7 @@
 //!                    Fills (those of this process's proxy)   an update of content, around the commit
 //! ```
 //!
-//! docs/DATABASE.md says what it promises and what it assumes.
+//! docs/howto/dependencies-from-sql.md says what it promises and what it assumes.
 
 mod address;
 mod bracket;

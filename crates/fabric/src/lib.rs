@@ -7,7 +7,7 @@
 //!
 //! The providers differ in who executes an operation: the caller on mapped memory (`shm`), the owner's kernel in its receive path
 //! (`xdp`), an agent thread of the owner (`tcp`), a simulator in virtual time (`sim`). What holds for all of them is the
-//! contract of docs/FABRIC.md, rules F1 to F6 of docs/RULES.md, and every provider passes the one suite in `conformance`.
+//! contract of docs/internals/FABRIC.md, rules F1 to F6 of docs/internals/RULES.md, and every provider passes the one suite in `conformance`.
 //! Nothing above this crate asks which provider it has; it asks [`Capabilities`].
 //!
 //! Three ideas carry the rest:

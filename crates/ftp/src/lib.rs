@@ -2,7 +2,7 @@
 //!
 //! [`Machine`] is one control connection without input and output: lines in, replies and work out. [`Root`] reaches files
 //! by the kernel's own confinement, so that no name leads out of the served directory. [`Server`] runs both on sockets.
-//! docs/FTP.md is for users; the rules are T14 to T16 of docs/TRANSFER.md.
+//! docs/reference/FTP.md is for users; the rules are T14 to T16 of docs/reference/TRANSFER.md.
 
 mod address;
 mod admin;

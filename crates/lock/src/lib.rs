@@ -9,7 +9,7 @@
 //!
 //! [`LockParticipant`] is a node's part in one lock, [`Home`] the part of the node that owns the words. Both are plain state machines: they take what
 //! happened and say what to do, and have no input, output or clock. [`LockRole`] and [`HomeRole`] are the same for any [`Scheme`]: the chapter's two others are here to
-//! be compared with. docs/LOCKS.md has their states, the rules (L1 to L4) and
+//! be compared with. docs/concepts/locks.md has their states, the rules (L1 to L4) and
 //! why any mixture of readers and writers works out; `tests/it/every_order` tries all of them.
 
 mod access;

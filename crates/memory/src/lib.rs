@@ -14,7 +14,7 @@
 //! A segment may have copies at several homes. A put reaches all of them before any reader can see it. Before a view
 //! serves the segment, all of them hold the highest version again (rule M3).
 //!
-//! [`Memory`] is a node's part in all of this, as a plain state machine: it takes what happened, and says what to do. docs/MEMORY.md has the
+//! [`Memory`] is a node's part in all of this, as a plain state machine: it takes what happened, and says what to do. docs/concepts/memory.md has the
 //! layout, what each coherence promises and costs, and what survives what; `tests/it/storm` checks it with faults, from seeds.
 
 mod access;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// How new what a program reads is. See docs/BANK.md.
+/// How new what a program reads is. See docs/concepts/bank.md.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Promise {
     /// An open sees all that was closed before it, by whatever road it was written, as far as the file system below shows it.

@@ -262,7 +262,7 @@ impl Api {
             (method, _) => match self.sources.files.get().and_then(|files| File::at(files, &path)) {
                 Some(file) if method == Method::GET => file.answer(),
                 Some(_) => error(StatusCode::METHOD_NOT_ALLOWED, "not with this method"),
-                None => error(StatusCode::NOT_FOUND, "nothing is here; docs/API.md has the paths"),
+                None => error(StatusCode::NOT_FOUND, "nothing is here; docs/reference/API.md has the paths"),
             },
         }
     }

@@ -40,7 +40,7 @@ pub enum Error {
     /// Every seat of the machine is taken.
     #[error(
         "all {SEATS} seats of this machine's plain nodes and proxies are taken (in {}): stop one, or configure them as members of a cluster \
-         ([cluster] members, docs/OPERATING.md)",
+         ([cluster] members, docs/howto/several-machines.md)",
         runtime.display()
     )]
     NoSeat {
@@ -50,7 +50,7 @@ pub enum Error {
     /// Plain processes that do not belong to these run on the machine.
     #[error(
         "process {process} of user {user} runs a plain node or proxy on this machine, and with another runtime directory than {}: two caches that do not know of each other would not be coherent (rule P11). Stop that one; or run this one as the same user with the same \
-         XDG_RUNTIME_DIR and HOME; or configure both as members of a cluster ([cluster] members, docs/OPERATING.md); or, if they have no \
+         XDG_RUNTIME_DIR and HOME; or configure both as members of a cluster ([cluster] members, docs/howto/several-machines.md); or, if they have no \
          application in common, name a runtime directory and a state directory for this one (--node-runtime, --node-state)",
         runtime.display()
     )]

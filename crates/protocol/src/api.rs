@@ -19,7 +19,7 @@
 //!  Ended     {"acknowledge": true}
 //!  Purged    {"purged": true}
 //!  Words     {"home": "1.4", "view": 3, "generation": 8, "busy": false, "everything": {"generation": 2, "busy": false}, "clock": 12}
-//!  Overview  {"status": {...}, "members": [Node, ...], "sampled_keys": 65536, "metrics": {...}}; docs/API.md says what
+//!  Overview  {"status": {...}, "members": [Node, ...], "sampled_keys": 65536, "metrics": {...}}; docs/reference/API.md says what
 //!            the first and the last are
 //!  Node      a Member and {"is_self": true, "told": Heard or null, "keys": 21845 or null, "load": Loaded or null}
 //!  Heard     a Told and {"age_ms": 12}

@@ -92,10 +92,10 @@ section! {
         /// Leave the fields that name what a page depends on (`Verbena-Dependencies`, `Surrogate-Key`, `Cache-Tag`, `Cache-Groups`) on
         /// answers, for a cache farther out that is told of purges, or to look at.
         pub pass_dependencies: bool as "BOOL" = false,
-        /// By what copies are found to be good where no route says it: `coherent`, by version words, so that a hit is what the application would say (docs/CONTENT.md
+        /// By what copies are found to be good where no route says it: `coherent`, by version words, so that a hit is what the application would say (docs/concepts/never-stale.md
         /// has what is assumed of it); `standard`, by lifetimes and validators (RFC 9111), where nothing is assumed; or `pass`: nothing is stored.
         pub mode: Mode as "MODE" = Mode::Coherent,
-        /// Networks whose `PURGE` requests purge, in the dialects of docs/HTTP.md: `127.0.0.1`, `10.0.0.0/8`. An address counts only if no field of the request says that it came through another
+        /// Networks whose `PURGE` requests purge, in the dialects of docs/reference/HTTP.md: `127.0.0.1`, `10.0.0.0/8`. An address counts only if no field of the request says that it came through another
         /// proxy.
         ///
         /// With neither this nor `purge_token_file`, `PURGE` is a method that writes, as all are that are not known.
@@ -103,7 +103,7 @@ section! {
         /// A file with a token: `PURGE` requests with `Authorization: Bearer TOKEN` purge, wherever they come from.
         pub purge_token_file: Option<PathBuf> as "FILE" = None,
         /// Rules for parts of the address space, each with `prefix`, and as needed `mode`, `writes`, `upgrade`, `compress`, `languages`, `cookies.ignore` or `cookies.only`,
-        /// `cookies.key`, `cookies.publish`, `query.ignore`, `query.sort` (docs/HTTP.md). The longest prefix that fits decides. What its rule
+        /// `cookies.key`, `cookies.publish`, `query.ignore`, `query.sort` (docs/reference/HTTP.md). The longest prefix that fits decides. What its rule
         /// does not say is as the next shorter one says, unless it says `inherit = false`.
         ///
         /// Spellings of one path are one path here: `/%63art`, `/x/../cart`. One that applications read differently, such as

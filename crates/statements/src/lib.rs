@@ -2,7 +2,7 @@
 //!
 //! A page that shows rows of a database must be bumped when a write changes one of its answers. Both sides become sets
 //! of names: a read gives the names that it depends on, a write those that it touches, and a write that can change an
-//! answer shares a name with it. The law is in docs/STATEMENTS.md.
+//! answer shares a name with it. The law is in docs/reference/STATEMENTS.md.
 //!
 //! [`Analyser`] goes from the bytes of a command to an [`Analysis`]: the bytes become tokens, the tokens a shape and its
 //! literals, the shape a plan, and the plan with the literals names. Plans are kept. Whatever is not understood is a

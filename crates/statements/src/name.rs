@@ -42,7 +42,7 @@ pub enum Name {
     Any,
 }
 
-/// As docs/STATEMENTS.md writes it, without the table: `id=7`, `price:moved`.
+/// As docs/reference/STATEMENTS.md writes it, without the table: `id=7`, `price:moved`.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = |bytes: &[u8]| bytes.escape_ascii().to_string();

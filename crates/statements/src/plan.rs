@@ -164,7 +164,7 @@ impl Plan {
         }
     }
 
-    /// Such a statement of PostgreSQL that is a query or a write by row: no function commits, and none is to change the session (docs/DATABASE.md).
+    /// Such a statement of PostgreSQL that is a query or a write by row: no function commits, and none is to change the session (docs/howto/dependencies-from-sql.md).
     pub fn within_transaction(&mut self) {
         self.step = Step::None;
         self.effect = Effect::WithTransaction;

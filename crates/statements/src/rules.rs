@@ -1,4 +1,4 @@
-//! The rules of docs/STATEMENTS.md, each with a switch.
+//! The rules of docs/reference/STATEMENTS.md, each with a switch.
 
 /// Which rules hold. All do, except in tests that show what a rule protects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

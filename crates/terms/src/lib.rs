@@ -4,7 +4,7 @@
 //! is on this machine ([`Time`]), how a block of bytes says what it is ([`Format`]), how a response names what it depends on
 //! ([`dependency_field`]), how a person sets their behaviour
 //! ([`Section`]), what a segment of shared memory promises ([`Coherence`]), and how loaded a node is ([`Load`]). These stand below the ground floor so that `fabric`, `cluster` and `ipc` can speak of the same things
-//! without knowing of each other (docs/ARCHITECTURE.md, "The cellar").
+//! without knowing of each other (docs/internals/ARCHITECTURE.md, "The cellar").
 
 mod coherence;
 mod complaints;

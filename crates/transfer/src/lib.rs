@@ -1,6 +1,6 @@
 //! Bulk transfer that is never wrong.
 //!
-//! [`Sender`] and [`Receiver`] are the two sides of a session without input and output. docs/TRANSFER.md has the rules by
+//! [`Sender`] and [`Receiver`] are the two sides of a session without input and output. docs/reference/TRANSFER.md has the rules by
 //! number, draws the bytes, and says what each rule prevents.
 
 mod channel;

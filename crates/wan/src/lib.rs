@@ -9,7 +9,7 @@
 //! What does input and output is [`router`], which runs machines between the ends of virtual links, and [`Wan`], which makes the networks of a
 //! [`Plan`]: sites with addresses, and links between them. Where it is asked for, netem of the kernel runs the links instead ([`Backend`]).
 //!
-//! docs/WAN.md has the options, what each means, and how to use them.
+//! docs/reference/WAN.md has the options, what each means, and how to use them.
 
 mod backend;
 mod bridge;

@@ -1,4 +1,4 @@
-"""The helper of this machine, told of writes: what docs/API.md says, in the standard library."""
+"""The helper of this machine, told of writes: what docs/reference/API.md says, in the standard library."""
 
 from __future__ import annotations
 

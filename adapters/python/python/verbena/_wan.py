@@ -1,4 +1,4 @@
-"""A WAN in a box, for tests: two sites with one link between them (docs/WAN.md)."""
+"""A WAN in a box, for tests: two sites with one link between them (docs/reference/WAN.md)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def wan(
 ) -> Iterator[Wan]:
     """Two sites, a and b, for as long as the block lasts.
 
-    options: those of docs/WAN.md, for both ways: delay="10ms", loss="0.1%", drop_rate=1000, rate="20mbit", ...
+    options: those of docs/reference/WAN.md, for both ways: delay="10ms", loss="0.1%", drop_rate=1000, rate="20mbit", ...
     there, back: those of the way from a to b alone, and of the way from b to a. They come after the others.
     backend: "router" is in user space and on every kernel; "kernel" is netem, with fewer options, and an Error where this kernel has none.
     mode: of the router; "precise" (None) keeps a core busy near each release, "sleep" is late by 50 to 130 us.

@@ -8,7 +8,7 @@
     pymysql.connect(..., cursorclass=verbena.database.cursor(pymysql.cursors.Cursor))    # and MySQLdb
 
 `verbena proxy --database` sends each request on with a field `Verbena-Fill`. Within the request each statement begins with a comment that has its value. Outside of one, and in threads that the request
-starts, statements have none, which is right, and costs hits (docs/DATABASE.md). What a statement answers must be shown by its own request alone.
+starts, statements have none, which is right, and costs hits (docs/howto/dependencies-from-sql.md). What a statement answers must be shown by its own request alone.
 """
 
 from __future__ import annotations

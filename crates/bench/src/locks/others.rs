@@ -366,7 +366,7 @@ fn notes() -> Vec<String> {
         "Clients are processes of this machine, and so are all servers; nobody has a machine for itself. A client takes the lock, holds it or not, and gives it back; \
          rates count locks that were given back."
             .to_owned(),
-        "A client that asks again at once holds on at its node for up to half a millisecond while others wait (docs/LOCKS.md), without a word to the lock's home; one that pauses \
+        "A client that asks again at once holds on at its node for up to half a millisecond while others wait (docs/concepts/locks.md), without a word to the lock's home; one that pauses \
          does not."
             .to_owned(),
         "etcd has one member here: three of them agree on each lock over a network, which takes longer. It writes to the disc before it answers, which Verbena and Redis \

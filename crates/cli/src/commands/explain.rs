@@ -34,7 +34,7 @@ const ORDER: [&str; 14] = [
 /// Say what the proxy would do with a request, and why. Nothing is sent to the application, stored or counted.
 ///
 /// The proxy of this machine looks at the request as if a client had sent it: which route holds, by what key the page is found, what is stored for it and,
-/// of a standard page, how old that is, what the words at its home say, and what would happen. `why` and `detail` are what `Cache-Status` would say; docs/HTTP.md says what to do about it.
+/// of a standard page, how old that is, what the words at its home say, and what would happen. `why` and `detail` are what `Cache-Status` would say; docs/reference/HTTP.md says what to do about it.
 ///
 /// Exit code 0 if the proxy has said it, 1 if it could not, 3 if no helper runs.
 #[derive(Args, Debug)]

@@ -36,7 +36,7 @@ pub enum Command {
 
 /// Serve a directory over FTP: read-only, to anonymous users and on this machine alone, unless options say more.
 ///
-/// Every FTP client can talk to it (docs/FTP.md). No name leads out of the directory. SIGTERM and SIGINT take no more connections and let transfers under way end, for at most
+/// Every FTP client can talk to it (docs/reference/FTP.md). No name leads out of the directory. SIGTERM and SIGINT take no more connections and let transfers under way end, for at most
 /// --drain; a second one ends it at once. SIGHUP reads the file of users again.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\

@@ -27,7 +27,7 @@ const MEMORY: Size = Size(64 << 20);
 /// Run a server of the memcached protocol whose memory is one cache with that of all other nodes that lend some.
 ///
 /// Any memcached client at any node sees one cache. No answer is older than the last acknowledged set, delete, touch or flush of its key, whatever dies.
-/// Each key may be forgotten at any time. A change whose answer was lost is answered `SERVER_ERROR outcome unknown`. docs/POOL.md says what this rests on.
+/// Each key may be forgotten at any time. A change whose answer was lost is answered `SERVER_ERROR outcome unknown`. docs/concepts/pool.md says what this rests on.
 /// The helper runs inside: on one machine nothing else is needed, also for several pools, which find each other. Commands below ask a pool that runs.
 #[derive(Args, Debug)]
 #[command(

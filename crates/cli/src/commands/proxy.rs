@@ -24,7 +24,7 @@ use crate::output::Format;
 ///
 /// The application stays as it is. What a GET is answered with from the cache was checked, after the request arrived, against a
 /// version word at the page's home; what writes (POST, PUT, PATCH, DELETE) begins an update at every home before it reaches the
-/// application. What this rests on is in docs/CONTENT.md. The helper runs inside: on one machine nothing else is needed, also for
+/// application. What this rests on is in docs/concepts/never-stale.md. The helper runs inside: on one machine nothing else is needed, also for
 /// several proxies of one application, which find each other; another application of the same user has a cluster of its own. On SIGHUP it reads the certificates again, and the
 /// configuration, and says what of that would change at the next start.
 #[derive(Args, Debug)]

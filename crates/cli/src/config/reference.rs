@@ -1,4 +1,4 @@
-//! docs/CONFIG.md, made from the sections' own lists.
+//! docs/reference/CONFIG.md, made from the sections' own lists.
 
 use std::fmt::Write as _;
 

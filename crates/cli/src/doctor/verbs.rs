@@ -172,7 +172,8 @@ mod without {
 
     /// What there is for a program that had it.
     pub(in super::super) fn look() -> Provider {
-        let left_out = "cargo build --release --features verbs, with cmake and libclang1 of Debian: docs/FABRICS.md";
+        let left_out =
+            "cargo build --release --features verbs, with cmake and libclang1 of Debian: docs/concepts/fabric.md";
         let checks = vec![Check::fair("in this program", "left out", left_out), devices(), files(), library()];
         super::provider(false, checks, None)
     }

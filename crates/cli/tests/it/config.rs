@@ -260,12 +260,12 @@ fn a_name_that_no_certificate_can_have_is_refused_where_there_are_keys() {
 
 #[test]
 fn the_reference_lists_every_key() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/CONFIG.md");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/CONFIG.md");
     let reference = verbena_cli::config::reference();
     if writes_expected() {
         std::fs::write(&file, &reference).unwrap();
     }
-    assert_eq!(std::fs::read_to_string(file).unwrap(), reference, "docs/CONFIG.md is not what the code says");
+    assert_eq!(std::fs::read_to_string(file).unwrap(), reference, "docs/reference/CONFIG.md is not what the code says");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Single failures of processes, their clocks and their discs (rule C6): rows of the table in docs/CLUSTER.md that only processes
+//! Single failures of processes, their clocks and their discs (rule C6): rows of the table in docs/concepts/membership.md that only processes
 //! can show. The others, and how long each takes, are dialogues of `verbena-cluster` (`sim::dialogues`).
 
 use std::path::Path;

@@ -30,7 +30,7 @@ fn foreign(directory: &Path, pem: &str, rate: &str) -> Option<(Ended, String)> {
 
 /// A certificate for localhost that is its own authority: cert.pem, key.pem, and both in both.pem.
 fn certificate(directory: &Path, more: &[&str]) -> bool {
-    // The line of docs/FTP.md.
+    // The line of docs/reference/FTP.md.
     let made = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
         .args(["-keyout", "key.pem", "-out", "cert.pem", "-subj", "/CN=localhost", "-days", "2"])

@@ -1,4 +1,4 @@
-//! The metrics of a running proxy, what docs/METRICS.md says of them, and what the dashboard for Grafana asks for: the same.
+//! The metrics of a running proxy, what docs/reference/METRICS.md says of them, and what the dashboard for Grafana asks for: the same.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,9 +13,9 @@ fn file(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)).unwrap()
 }
 
-/// Name, kind, and whether it is written without labels, of every metric that docs/METRICS.md has a line for.
+/// Name, kind, and whether it is written without labels, of every metric that docs/reference/METRICS.md has a line for.
 fn documented() -> Vec<(String, String, Vec<String>)> {
-    let page = file("docs/METRICS.md");
+    let page = file("docs/reference/METRICS.md");
     let lines = page.lines().filter_map(|line| line.strip_prefix("| `verbena_"));
     let metric = |line: &str| {
         let (name, rest) = line.split_once('`').unwrap();
@@ -50,7 +50,7 @@ fn every_metric_is_documented_and_every_documented_one_is_there() {
     let found: BTreeSet<_> = registered().into_iter().map(|(name, found)| (name, kind(&found))).collect();
     let said: BTreeSet<_> = documented().into_iter().map(|(name, kind, _)| (name, kind)).collect();
     assert!(found.len() > 35, "only {} metrics", found.len());
-    assert_eq!(found, said, "left: of a running proxy; right: docs/METRICS.md");
+    assert_eq!(found, said, "left: of a running proxy; right: docs/reference/METRICS.md");
 }
 
 fn panels(dashboard: &Value) -> &[Value] {

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-/// The floors of docs/ARCHITECTURE.md. A crate imports only from floors below its own.
+/// The floors of docs/internals/ARCHITECTURE.md. A crate imports only from floors below its own.
 const FLOORS: [(i32, &[&str]); 8] = [
     (-1, &["terms"]),
     (0, &["fabric", "cluster", "ipc", "metrics", "namespaces", "protocol"]),
@@ -61,7 +61,8 @@ fn a_crate_imports_only_from_floors_below_its_own() {
         if !package["manifest_path"].as_str().unwrap().starts_with(root().join("crates").to_str().unwrap()) {
             continue;
         }
-        let own = floor(name).unwrap_or_else(|| panic!("{name} has no floor in docs/ARCHITECTURE.md and here"));
+        let own =
+            floor(name).unwrap_or_else(|| panic!("{name} has no floor in docs/internals/ARCHITECTURE.md and here"));
         for (dependency, _) in dependencies(package).filter(|(name, is_dev)| name.starts_with("verbena-") && !is_dev) {
             let below = floor(dependency).unwrap_or_else(|| panic!("{name} imports {dependency}, which has no floor"));
             assert!(below < own, "{name} (floor {own}) imports {dependency} (floor {below})");
@@ -103,7 +104,7 @@ fn an_adapter_imports_the_client_alone() {
 
 #[test]
 fn every_dependency_has_its_reason() {
-    let reasons = std::fs::read_to_string(root().join("docs/DEPENDENCIES.md")).unwrap();
+    let reasons = std::fs::read_to_string(root().join("docs/internals/DEPENDENCIES.md")).unwrap();
     let explained: BTreeSet<&str> = reasons
         .lines()
         .filter_map(|line| line.strip_prefix("| ")?.split(" |").next())
@@ -120,16 +121,16 @@ fn every_dependency_has_its_reason() {
             }
         }
     }
-    assert!(missing.is_empty(), "no line in docs/DEPENDENCIES.md says why: {missing:?}");
+    assert!(missing.is_empty(), "no line in docs/internals/DEPENDENCIES.md says why: {missing:?}");
     let stale: Vec<&&str> =
         explained.iter().filter(|name| !used.contains(**name) && !["crate", "libfuzzer-sys"].contains(name)).collect();
-    assert!(stale.is_empty(), "docs/DEPENDENCIES.md explains what is not used: {stale:?}");
+    assert!(stale.is_empty(), "docs/internals/DEPENDENCIES.md explains what is not used: {stale:?}");
 }
 
-/// Of each row of a table in docs/CONFORMANCE.md the last cell names tests.
+/// Of each row of a table in docs/internals/CONFORMANCE.md the last cell names tests.
 #[test]
 fn each_test_that_conformance_names_exists() {
-    let text = std::fs::read_to_string(root().join("docs/CONFORMANCE.md")).unwrap();
+    let text = std::fs::read_to_string(root().join("docs/internals/CONFORMANCE.md")).unwrap();
     let rows = text.split("\n## ").filter(|part| part.contains("| test |"));
     let rows = rows.flat_map(str::lines).filter(|line| line.starts_with("| ") && !line.starts_with("| section"));
     let code: String =
@@ -187,7 +188,7 @@ fn formats() -> BTreeMap<String, u16> {
 
 #[test]
 fn every_format_is_listed_with_its_version_and_stands_behind_the_door() {
-    let text = std::fs::read_to_string(root().join("docs/ARCHITECTURE.md")).unwrap();
+    let text = std::fs::read_to_string(root().join("docs/internals/ARCHITECTURE.md")).unwrap();
     let code = formats();
     assert!(code.len() > 20, "only {code:?}");
     // Rows are: | `VCNT` 1 | what it is | between whom |
@@ -200,14 +201,14 @@ fn every_format_is_listed_with_its_version_and_stands_behind_the_door() {
     let listed: BTreeMap<String, (u16, bool)> = text.lines().filter_map(row).collect();
     let versions: BTreeMap<String, u16> =
         listed.iter().map(|(magic, (version, _))| (magic.clone(), *version)).collect();
-    assert_eq!(versions, code, "the formats of docs/ARCHITECTURE.md and those of the code");
+    assert_eq!(versions, code, "the formats of docs/internals/ARCHITECTURE.md and those of the code");
     let door = code["VCLU"];
     let behind = listed.iter().filter(|(magic, (_, between))| *between && *magic != "VCLU");
     let behind = behind.map(|(magic, (version, _))| format!("{magic} {version}")).collect::<Vec<_>>().join(", ");
     let line = format!("`VCLU` {door} stands for {behind}.");
     let why =
         "whoever changes what is between nodes raises VCLU as well, or a node that others cannot speak with is let in";
-    assert!(text.contains(&line), "docs/ARCHITECTURE.md does not say: {line}\n{why}");
+    assert!(text.contains(&line), "docs/internals/ARCHITECTURE.md does not say: {line}\n{why}");
 }
 
 /// The Rust files below these folders.

@@ -57,6 +57,7 @@ mod config;
 mod dashboard;
 mod database;
 mod doctor;
+mod documents;
 mod etcd;
 mod explain;
 mod failures;

@@ -228,7 +228,7 @@ fn views_are_followed_as_they_come() {
     assert_eq!((&went["why"], &next["came"]), (&json!("ran_out"), &json!([])), "{next}");
 }
 
-/// The example of docs/CLUSTER.md, under readers and writers through the two others at each turn.
+/// The example of docs/concepts/membership.md, under readers and writers through the two others at each turn.
 #[test]
 fn proxies_are_restarted_one_by_one_and_the_others_answer_everything() {
     // No lease is waited for, so it may be long: a busy machine takes its time.

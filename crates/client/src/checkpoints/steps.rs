@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The record alone decides: a checkpoint is complete when the record was swapped to say so, from one of the era in which all parts of it are, and never otherwise. Parts only say that it may be.
-//! docs/MEMORY.md says what could happen, and why it does not.
+//! docs/concepts/memory.md says what could happen, and why it does not.
 
 use super::record::{Head, Record, Refusal};
 

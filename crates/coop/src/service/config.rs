@@ -29,7 +29,7 @@ section! {
         /// Whether what a node is home of is known to one other, which is its home when it dies: then a dead node costs what lay in its memory and nothing more. A change takes one more message
         /// each way.
         pub mirror: bool as "BOOL" = true,
-        /// Where objects go: `adaptive`, or one of the schemes of the literature, `ac`, `bcc`, `ccwr`, `mtacc`, `hybcc` (docs/POOL.md). It can be changed while nodes run, for all of them at once, by
+        /// Where objects go: `adaptive`, or one of the schemes of the literature, `ac`, `bcc`, `ccwr`, `mtacc`, `hybcc` (docs/concepts/pool.md). It can be changed while nodes run, for all of them at once, by
         /// `verbena pool scheme`.
         pub scheme: SchemeName as "NAME" = SchemeName::Adaptive,
         /// Whether the node lends memory and no more: it is no home of keys. Another node of the pool has to be one.

@@ -7,7 +7,7 @@
 //! What a harness cannot arrange it says ([`Unable`]), and the check that needs it is skipped and counted as skipped: a test of
 //! a provider asserts both counts of its [`Report`], so that a check cannot fall out of use unseen.
 //!
-//! Every check is named after what it holds; the rule that it stands for (docs/RULES.md) is said where it is declared.
+//! Every check is named after what it holds; the rule that it stands for (docs/internals/RULES.md) is said where it is declared.
 
 mod batches;
 mod capability;

@@ -40,7 +40,7 @@ pub enum Command {
     Stat(Stat),
     /// Show the scheme that says where objects go, or choose another for all nodes while they run.
     #[command(
-        after_long_help = "Schemes: ac, bcc, ccwr, mtacc, hybcc, adaptive. docs/POOL.md says what each does.\n\nExamples:\n  verbena pool scheme\n  verbena pool scheme mtacc --server 127.0.0.1:11212"
+        after_long_help = "Schemes: ac, bcc, ccwr, mtacc, hybcc, adaptive. docs/concepts/pool.md says what each does.\n\nExamples:\n  verbena pool scheme\n  verbena pool scheme mtacc --server 127.0.0.1:11212"
     )]
     Scheme(Scheme),
     /// Show reads, hits and memory of all nodes of the pool, and the keys that are read most, as they change. Ctrl-C ends it.

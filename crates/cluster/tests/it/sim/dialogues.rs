@@ -1,4 +1,4 @@
-//! What single failures cost, written down as dialogues in virtual time: rows of the table in docs/CLUSTER.md. A lease is 2 s.
+//! What single failures cost, written down as dialogues in virtual time: rows of the table in docs/concepts/membership.md. A lease is 2 s.
 //!
 //! ```text
 //! start 2                             the process of node 2 starts, and knows that the one before has ended
