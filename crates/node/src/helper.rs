@@ -215,7 +215,7 @@ impl Helper {
 
         let lease = Arc::new(LeaseWord::new());
         let status = Arc::new(Status::new(name.clone(), membership.clone(), lease.clone()));
-        let (neighbours, watch, lives) = Neighbours::new(status.clone(), loads.clone());
+        let (neighbours, watch, lives) = Neighbours::new(status.clone(), loads.clone(), metrics.clone());
         services.push(Box::new(watch));
         let desk = Arc::new(Desk::new(services.len()));
         register(&metrics, &status, &neighbours)?;
