@@ -153,6 +153,7 @@ impl Helper {
         metrics: Arc<Registry>,
         observer: Observer,
     ) -> Result<Helper> {
+        pool::check(&settings.pool)?;
         if !settings.is_plain() {
             return Helper::at(Place::configured(settings)?, settings, services, metrics, observer, Arc::default());
         }
