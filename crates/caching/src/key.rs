@@ -12,6 +12,7 @@ use crate::cookies;
 use crate::fields::{ADDRESS, Fields, Kind};
 use crate::path::Readings;
 use crate::route::Route;
+use crate::target::encoded_address;
 
 /// The name of a page in a cache: 128 bits of SipHash over host, path and query, the fields that applications make their own address from, and the values of
 /// the cookies in the key. Collisions are as unlikely as a disk that lies (2^-64 at 2^32 pages).
@@ -119,7 +120,7 @@ impl Keys {
 
     /// The same by an address, `http://HOST/PATH`.
     pub fn of_prefix_at(&self, address: &str) -> Option<Key> {
-        let uri: http::Uri = address.parse().ok()?;
+        let uri: http::Uri = encoded_address(address).parse().ok()?;
         let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
         let host = uri.authority().filter(|host| is_web && !host.as_str().contains('@'))?;
         self.of_prefix(host.as_str(), uri.path_and_query().map_or("/", |target| target.as_str()))
@@ -137,13 +138,13 @@ impl Keys {
 
     /// The same by an address, if that has a query.
     pub fn of_any_query_at(&self, address: &str) -> Option<Key> {
-        let head = http::Request::get(address).body(()).ok()?.into_parts().0;
+        let head = http::Request::get(&*encoded_address(address)).body(()).ok()?.into_parts().0;
         head.uri.query().is_some().then(|| self.of_any_query(&head))
     }
 
     /// Of a page without cookies in its key, by its address: `http://HOST/PATH?QUERY`, in any spelling. `None` if it is no such thing.
     pub fn of_address(&self, address: &str) -> Option<Key> {
-        let uri: http::Uri = address.parse().ok()?;
+        let uri: http::Uri = encoded_address(address).parse().ok()?;
         let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
         uri.authority().filter(|host| is_web && !host.as_str().contains('@'))?;
         let head = http::Request::get(uri).body(()).ok()?.into_parts().0;

@@ -44,6 +44,7 @@ mod rule;
 mod second_opinion;
 mod status;
 mod store;
+mod target;
 mod targeted;
 mod variant;
 
@@ -70,4 +71,5 @@ pub use route::{Cookies, Mode, Route, Routes, Writes};
 pub use rule::{CookieRule, QueryRule, Rule, parents, resolve};
 pub use status::CacheStatus;
 pub use store::{Arrival, Stored, is_framed, store};
+pub use target::{encoded, encoded_address, is_unencoded};
 pub use variant::Variant;

@@ -1,5 +1,6 @@
 //! One file per subcommand.
 
+mod address;
 pub mod bank;
 pub mod bench;
 mod child;

@@ -256,7 +256,9 @@ impl Error {
             Error::NoSuchNode { .. } => 2,
             Error::WanOption(_) | Error::Wan(verbena_wan::Error::Plan(_) | verbena_wan::Error::Options { .. }) => 2,
             Error::Wan(verbena_wan::Error::NoSite { .. } | verbena_wan::Error::NoLink { .. }) => 2,
+            Error::Node(verbena_node::Error::TooMuchMemory { .. }) => 2,
             Error::Node(verbena_node::Error::Key(_)) | Error::Proxy(ProxyError::Setting { .. }) => 2,
+            Error::Bank(verbena_bank::StartError::Count { .. }) => 2,
             Error::Bench(BenchError::NoSuchRow { .. } | BenchError::TooFewRounds { .. }) => 2,
             Error::Node(_)
             | Error::Client(_)

@@ -5,6 +5,14 @@ use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
+use verbena_database::{DatabaseConfig, DatabaseError};
+use verbena_pool::{MemcachedConfig, ServerError};
+use verbena_proxy::{ProxyConfig, ProxyError};
+use verbena_terms::Section;
+
+use crate::config::{Loaded, Place, flag_name};
+use crate::error::Error;
+
 /// Where the kernel lists the sockets of this network namespace (proc_net(5)), by family.
 const LISTS: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
 /// The state of a socket that listens, in these lists (`TCP_LISTEN` in include/net/tcp_states.h).
@@ -18,6 +26,32 @@ struct Listening {
     address: SocketAddr,
     user: u32,
     inode: u64,
+}
+
+/// The address of a section that a command has a short flag for, `--listen`.
+pub struct Short {
+    /// The section.
+    pub section: &'static str,
+    /// Whether the user wrote it.
+    pub was_typed: bool,
+}
+
+/// An error of an address where nothing can listen, with what to do about it under the name by which the user gave the address. Other errors stay as they are.
+pub fn named(error: Error, loaded: &Loaded, short: &Short) -> Error {
+    let (section, address, reason) = match &error {
+        Error::Proxy(ProxyError::Listen { address, reason }) => (ProxyConfig::NAME, address, reason),
+        Error::Memcached(ServerError::Listen { address, reason }) => (MemcachedConfig::NAME, address, reason),
+        Error::Database(DatabaseError::Listen { address, reason }) => (DatabaseConfig::NAME, address, reason),
+        _ => return error,
+    };
+    let is_short = section == short.section;
+    let key = match loaded.origin(section, "listen") {
+        Place::File(_) => format!("{section}.listen"),
+        Place::Flag(long) if !(is_short && short.was_typed) => long,
+        _ if is_short => "--listen".into(),
+        _ => format!("--{}", flag_name(section, "listen")),
+    };
+    Error::Refused { problem: format!("{error}; {}", advice(*address, reason, &key)), exit_code: error.exit_code() }
 }
 
 /// What to do about it, and where it can be found out, which process is in the way. `key` is where the address is written.

@@ -4,23 +4,14 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use verbena_proxy::ProxyError;
-
 use crate::error::Error;
 use crate::listening;
 
 /// What to do, unless the error says so itself.
 pub fn of(error: &Error) -> Option<String> {
     match error {
-        Error::Proxy(ProxyError::Listen { address, reason }) => Some(listening::advice(*address, reason, "--listen")),
         Error::Node(verbena_node::Error::Listen { address, source }) => {
             Some(listening::advice(*address, source, "--node-api"))
-        }
-        Error::Memcached(verbena_pool::ServerError::Listen { address, reason }) => {
-            Some(listening::advice(*address, reason, "--memcached-listen"))
-        }
-        Error::Database(verbena_database::DatabaseError::Listen { address, reason }) => {
-            Some(listening::advice(*address, reason, "--database-listen"))
         }
         Error::Node(verbena_node::Error::File { path, source, .. }) | Error::File { path, source, .. } => {
             (source.kind() == ErrorKind::PermissionDenied).then(|| of_another(path)).flatten()

@@ -128,6 +128,7 @@ impl Helper {
                 heard: detail.and_then(|detail| detail.told).map(|(told, age_ms)| Heard { told, age_ms }),
                 keys: detail.and_then(|detail| detail.keys),
                 load: load.map(|LoadOf { load, age_ms, .. }| Loaded { load: *load, age_ms: *age_ms }),
+                answers: None,
                 member,
             }
         });

@@ -391,7 +391,7 @@ impl FromStr for SchemeName {
 /// A scheme and when it was chosen: of two the larger goes for all nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Chosen {
-    /// 0: by the configuration, which each node has its own of. Else larger at each choice.
+    /// 0: by the configuration, which each node has its own of. 1: the first node's, which goes for the pool. Then larger at each choice.
     pub nth: u64,
     /// Which.
     pub name: SchemeName,

@@ -15,6 +15,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 use verbena_metrics::{Counter, Family};
 use verbena_statements::{Analyser, Dialect, Product as Server, Schema};
+use verbena_terms::{BootClock, Clock, Complaints};
 
 use self::fingerprint::Fingerprint;
 use crate::address::{Address, Product};
@@ -25,6 +26,8 @@ use crate::search::Paths;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// After a failure it is asked again after so long.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How often it is said that the catalog cannot be read.
+const SAYS_EVERY: Duration = Duration::from_secs(60);
 /// How long clients wait for the first catalog, and for one that has changed, at first and at most.
 const FIRST_REST: Duration = Duration::from_secs(5);
 const REST: Duration = Duration::from_secs(1);
@@ -80,8 +83,9 @@ impl Catalog {
         if address.user.is_none() {
             return Err(refused("without a user the catalog cannot be read: write USER@ before the host".into()));
         }
-        let catalog = read(address, None, || false).await.map_err(|error| refused(format!("{address}: {error}")))?;
-        catalog.ok_or_else(|| refused(format!("{address}: it shows no catalog")))
+        let unread = |reason: String| DatabaseError::Catalog { database: address.to_string(), reason };
+        let catalog = read(address, None, || false).await.map_err(|error| unread(error.to_string()))?;
+        catalog.ok_or_else(|| unread("it shows none".into()))
     }
 
     /// What looks at statements of a session that finds tables in these databases, or schemas.
@@ -254,11 +258,17 @@ impl Known {
 
     /// Reads the catalog whenever it has changed, for as long as the relay runs. `looked` counts how often it was `read`, and how often it was found `unchanged`.
     pub async fn keep(self: Arc<Self>, address: Address, looked: Family<Counter, 1>) {
+        let mut complaints = Complaints::every(SAYS_EVERY);
+        let mut is_unread = false;
+        let mut may_say = || complaints.another(BootClock.now()).is_some();
         loop {
             let (version, before) = (self.version(), self.fingerprint());
             let is_quiet = || self.is_quiet(version);
             match tokio::time::timeout(PATIENCE, read(&address, before.as_ref(), is_quiet)).await {
                 Ok(Ok(Some(catalog))) => {
+                    if std::mem::take(&mut is_unread) {
+                        tracing::info!(database = %address, "the database's catalog is read again");
+                    }
                     let tables = catalog.schema.tables.len();
                     self.learnt(version, catalog);
                     looked.with(["read"]).increment();
@@ -269,14 +279,18 @@ impl Known {
                     looked.with(["unchanged"]).increment();
                 }
                 Ok(Err(error)) => {
-                    tracing::warn!(%error, "the database's catalog cannot be read: until it is, every page depends on everything");
+                    is_unread = true;
+                    if may_say() {
+                        tracing::warn!(database = %address, %error, "the database's catalog cannot be read: until it is, every page depends on everything");
+                    }
                     tokio::time::sleep(AGAIN).await;
                     continue;
                 }
                 Err(_) => {
-                    tracing::warn!(
-                        "the database does not show its catalog: until it does, every page depends on everything"
-                    );
+                    is_unread = true;
+                    if may_say() {
+                        tracing::warn!(database = %address, "the database does not show its catalog: until it does, every page depends on everything");
+                    }
                     continue;
                 }
             }

@@ -17,10 +17,16 @@ pub enum DatabaseError {
         /// What is wrong.
         problem: String,
     },
+    /// The catalog cannot be read.
+    #[error("the catalog of the database at {database} (database.to) cannot be read: {reason}")]
+    Catalog {
+        /// Where.
+        database: String,
+        /// Why not.
+        reason: String,
+    },
     /// The relay cannot listen.
-    #[error(
-        "cannot listen on {address} for the application's connections to the database: {reason}; database.listen names another address"
-    )]
+    #[error("cannot listen on {address} for the application's connections to the database: {reason}")]
     Listen {
         /// Where.
         address: SocketAddr,

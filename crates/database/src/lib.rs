@@ -32,5 +32,5 @@ pub use catalog::Catalog;
 pub use config::DatabaseConfig;
 pub use error::DatabaseError;
 pub use explain::{Explanation, explain};
-pub use start::Database;
+pub use start::{Bound, Database};
 pub use watch::{NamedBy, Watched, watch_socket};

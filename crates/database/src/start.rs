@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
+use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use verbena_content::service::Content;
@@ -25,6 +26,8 @@ use crate::postgres;
 use crate::session::{Session, Shared};
 use crate::watch::{Watchers, watch_socket};
 
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 1024;
 /// Every user of this machine may connect, as to the database's own socket: the database asks who they are.
 const FOR_ALL: u32 = 0o666;
 /// What is shown to watchers carries what the application's users wrote.
@@ -42,22 +45,50 @@ pub struct Database {
     thread: Option<JoinHandle<()>>,
 }
 
+/// A relay whose port is taken, and that does not listen yet.
+pub struct Bound {
+    socket: Socket,
+    listen: SocketAddr,
+    upstream: Address,
+    is_complete: bool,
+}
+
+impl Bound {
+    /// Takes the port of the relay that the configuration asks for; none if it asks for none. Before a helper joins a cluster that it would have to leave again where the port is
+    /// another's. Clients are refused until it [starts](Database::start).
+    ///
+    /// # Errors
+    /// Why there can be none.
+    pub fn of(config: &DatabaseConfig) -> Result<Option<Bound>, DatabaseError> {
+        let Some(upstream) = config.address()? else { return Ok(None) };
+        let listen = config.listen.unwrap_or_else(|| upstream.beside());
+        let open = || {
+            let socket = Socket::new(Domain::for_address(listen), Type::STREAM, Some(Protocol::TCP))?;
+            socket.set_reuse_address(true)?;
+            socket.set_nonblocking(true)?;
+            socket.bind(&listen.into())?;
+            Ok(socket)
+        };
+        let socket = open().map_err(|reason| DatabaseError::Listen { address: listen, reason })?;
+        Ok(Some(Bound { socket, listen, upstream, is_complete: config.complete }))
+    }
+}
+
 impl Database {
-    /// Starts the relay that the configuration asks for; none if it asks for none. `helper` is the socket of this node's helper: the relay's stand beside it.
+    /// Listens, and relays from then on. `helper` is the socket of this node's helper: the relay's stand beside it.
     ///
     /// # Errors
     /// Why there is none.
     pub fn start(
-        config: &DatabaseConfig,
+        bound: Bound,
         content: Content,
         helper: &Path,
         registry: &Registry,
-    ) -> Result<Option<Database>, DatabaseError> {
-        let Some(upstream) = config.address()? else { return Ok(None) };
-        let listen = config.listen.unwrap_or_else(|| upstream.beside());
+    ) -> Result<Database, DatabaseError> {
+        let Bound { socket, listen, upstream, is_complete } = bound;
         let failed = |reason| DatabaseError::Listen { address: listen, reason };
-        let listener = std::net::TcpListener::bind(listen).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
+        socket.listen(BACKLOG).map_err(failed)?;
+        let listener = std::net::TcpListener::from(socket);
         let address = listener.local_addr().map_err(failed)?;
         let socket = upstream.socket_beside(&helper.with_extension(""), address.port());
         let watched_at = watch_socket(helper);
@@ -139,7 +170,7 @@ impl Database {
             }
         });
         let thread = Some(thread.map_err(DatabaseError::Thread)?);
-        Ok(Some(Database { address, socket, watched_at, upstream, fills, is_complete: config.complete, stop, thread }))
+        Ok(Database { address, socket, watched_at, upstream, fills, is_complete, stop, thread })
     }
 
     /// Where the application connects instead of the database.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use nix::mount::{MntFlags, umount2};
 use rustix::process::{Resource, Rlimit};
 use verbena_bank::{
-    Bank, BlockSize, Blocks, Clocks, Daemons, Introduction, Kind, Memcached, MemoryOptions, Options, Placement, Rules,
-    Secret, SharedMemory,
+    Bank, BlockSize, Blocks, Clocks, Daemons, Introduction, Kind, Memcached, MemoryOptions, Options, Placement,
+    Request, Rules, Secret, SharedMemory,
 };
 use verbena_client::Socket;
 
@@ -271,10 +271,27 @@ fn in_daemons(
     let bank = Bank::Memcached(memcached, options.placement);
     let blocks = Blocks::new(secret.of_volume(&volume), bank, options.rules);
     // A mount that shares no secret is a volume of its own.
-    if options.secret.is_some() {
-        introduce(&blocks, daemons, &volume, options.block, notes)?;
+    match options.secret {
+        Some(_) => introduce(&blocks, daemons, &volume, options.block, notes)?,
+        None => look_for(&blocks, daemons, notes),
     }
     Ok(blocks)
+}
+
+/// A daemon that does not answer costs reads below and nothing else, so it is a mount all the same.
+fn look_for(blocks: &Blocks, daemons: &Daemons, notes: &mut Vec<String>) {
+    let Bank::Memcached(memcached, _) = blocks.bank() else { return };
+    let ask = |daemon| (daemon, Request::Get { name: b"verbena:mount".to_vec() });
+    let answers = memcached.exchange(&(0..daemons.list().len()).map(ask).collect::<Vec<_>>());
+    for (daemon, answer) in daemons.list().iter().zip(answers) {
+        if answer.is_none() {
+            notes.push(silent(&daemon.address));
+        }
+    }
+}
+
+fn silent(daemon: &impl std::fmt::Display) -> String {
+    format!("warning: no memcached daemon answers at {daemon}: its blocks are misses until one does")
 }
 
 /// A bank in memory of the helper.
@@ -343,9 +360,7 @@ fn introduce(
         let (daemon, volume) = (daemon.address.to_string(), volume.to_owned());
         match introduction {
             Introduction::Agreed => {}
-            Introduction::Down => {
-                notes.push(format!("bank daemon {daemon} does not answer: its blocks are misses until it does"))
-            }
+            Introduction::Down => notes.push(silent(&daemon)),
             Introduction::OtherSecret => return Err(MountError::OtherSecret { daemon, volume }),
             Introduction::OtherList => return Err(MountError::OtherList { daemon, volume }),
             Introduction::TooSmall => return Err(MountError::Block { daemon, bytes: size.bytes() }),

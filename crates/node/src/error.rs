@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 use verbena_cluster::SEATS;
-use verbena_terms::Incarnation;
+use verbena_terms::{Incarnation, Size};
 
 /// What this crate returns.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -117,6 +117,16 @@ pub enum Error {
         name: String,
         /// Why not.
         reason: String,
+    },
+    /// The pool's memory is more than there is.
+    #[error("pool.memory: {asked} is more than {most}, {why}")]
+    TooMuchMemory {
+        /// What is configured.
+        asked: Size,
+        /// What there can be.
+        most: Size,
+        /// Why that is, and what to do.
+        why: &'static str,
     },
     /// A metric's name is taken or wrong.
     #[error(transparent)]

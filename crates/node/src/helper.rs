@@ -153,6 +153,7 @@ impl Helper {
         metrics: Arc<Registry>,
         observer: Observer,
     ) -> Result<Helper> {
+        pool::check(&settings.pool)?;
         if !settings.is_plain() {
             return Helper::at(Place::configured(settings)?, settings, services, metrics, observer, Arc::default());
         }
@@ -215,7 +216,7 @@ impl Helper {
 
         let lease = Arc::new(LeaseWord::new());
         let status = Arc::new(Status::new(name.clone(), membership.clone(), lease.clone()));
-        let (neighbours, watch, lives) = Neighbours::new(status.clone(), loads.clone());
+        let (neighbours, watch, lives) = Neighbours::new(status.clone(), loads.clone(), metrics.clone());
         services.push(Box::new(watch));
         let desk = Arc::new(Desk::new(services.len()));
         register(&metrics, &status, &neighbours)?;

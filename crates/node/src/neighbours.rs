@@ -12,8 +12,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use verbena_cluster::{Notice, View};
 use verbena_fabric::{Address, Class, Connections, Fabric, Frames, Inbox, Messages, Port, Views};
+use verbena_metrics::Registry;
 use verbena_monitor::{Loads, Seen};
-use verbena_protocol::api::{Heard, Loaded, Node, Told};
+use verbena_protocol::api::{Answers, Counted, Heard, Loaded, Node, Told};
 use verbena_protocol::wire::{Answer, Detail, LoadOf, PART_MEMBERS};
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
@@ -35,6 +36,7 @@ const READ_FOR: Duration = Duration::from_secs(5);
 pub(crate) struct Neighbours {
     status: Arc<Status>,
     loads: Loads,
+    metrics: Arc<Registry>,
     known: Mutex<Known>,
     heard: Notify,
 }
@@ -46,6 +48,7 @@ struct Known {
     view: Option<Arc<View>>,
     asked: Time,
     told: BTreeMap<Incarnation, (Told, Time)>,
+    answers: BTreeMap<Incarnation, Counted>,
 }
 
 /// The part that membership tells of lives and views. Nobody waits for it.
@@ -56,8 +59,13 @@ pub(crate) struct Watch {
 
 impl Neighbours {
     /// What is known, what hears of lives, and where each life's messages will arrive.
-    pub(crate) fn new(status: Arc<Status>, loads: Loads) -> (Arc<Neighbours>, Watch, mpsc::UnboundedReceiver<Inbox>) {
-        let neighbours = Arc::new(Neighbours { status, loads, known: Mutex::default(), heard: Notify::new() });
+    pub(crate) fn new(
+        status: Arc<Status>,
+        loads: Loads,
+        metrics: Arc<Registry>,
+    ) -> (Arc<Neighbours>, Watch, mpsc::UnboundedReceiver<Inbox>) {
+        let neighbours = Neighbours { status, loads, metrics, known: Mutex::default(), heard: Notify::new() };
+        let neighbours = Arc::new(neighbours);
         let (inboxes, lives) = mpsc::unbounded_channel();
         (neighbours.clone(), Watch { neighbours, inboxes }, lives)
     }
@@ -163,11 +171,30 @@ impl Neighbours {
         self.known.lock().others().all(|member| is_fresh(member.incarnation))
     }
 
+    /// What the proxy of this process has answered, if there is one.
+    fn answers(&self) -> Option<Answers> {
+        let read = self.metrics.snapshot(BootClock.now());
+        let of = |result| read.counter("verbena_proxy_answers_total", &[("result", result)]).unwrap_or(0);
+        read.counter("verbena_proxy_answers_total", &[])?;
+        Some(Answers { hit: of("hit"), miss: of("miss"), pass: of("pass"), update: of("update"), error: of("error") })
+    }
+
     fn hear(&self, message: &verbena_fabric::Message) {
+        let word = Message::decode(&message.body);
+        // Before the lock: some of the metrics are read under it.
+        let answers = if word == Ok(Message::Ask) { self.answers() } else { None };
         let mut known = self.known.lock();
         let Some(from) = known.others().find(|member| member.incarnation == message.from) else { return };
-        match Message::decode(&message.body) {
-            Ok(Message::Ask) => known.send(from, Message::Told(Told::from(&self.status.read(0)))),
+        match word {
+            Ok(Message::Ask) => {
+                if let Some(answers) = answers {
+                    known.send(from, Message::Answers(answers));
+                }
+                known.send(from, Message::Told(Told::from(&self.status.read(0))));
+            }
+            Ok(Message::Answers(answers)) => {
+                known.answers.insert(message.from, Counted { answers, at_ns: BootClock.now().nanos() });
+            }
             Ok(Message::Told(told)) => {
                 known.told.insert(message.from, (told, BootClock.now()));
                 self.heard.notify_waiters();
@@ -179,6 +206,7 @@ impl Neighbours {
     fn seen(&self) -> Vec<Node> {
         let (own, members, shares) = (self.status.read(0), self.status.all_members(), self.status.shares());
         let loads = self.loads.all();
+        let own_answers = self.answers();
         let load = |who| loads.iter().find(|seen| seen.who == who).cloned();
         let known = self.known.lock();
         let now = BootClock.now();
@@ -189,7 +217,11 @@ impl Neighbours {
             let keys = shares.get(&member.incarnation).copied();
             let load =
                 load(member.incarnation).map(|seen| Loaded { load: seen.load, age_ms: millis(now.since(seen.at)) });
-            Node { heard: told.map(|(told, at)| heard(told, now.since(at))), is_self, keys, load, member }
+            let answers = match is_self {
+                true => own_answers.map(|answers| Counted { answers, at_ns: now.nanos() }),
+                false => known.answers.get(&member.incarnation).copied(),
+            };
+            Node { heard: told.map(|(told, at)| heard(told, now.since(at))), is_self, keys, load, answers, member }
         });
         seen.collect()
     }
@@ -245,6 +277,7 @@ impl Service for Watch {
             Notice::ViewLearnt(view) => {
                 let mut known = self.neighbours.known.lock();
                 known.told.retain(|who, _| view.member(*who).is_some());
+                known.answers.retain(|who, _| view.member(*who).is_some());
                 known.view = Some(view.clone());
                 drop(known);
                 // Nothing is held in any view, and nothing of the departed.

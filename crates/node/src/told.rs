@@ -7,13 +7,14 @@
 //!  +--------+---------+-------+---------------------------------------------+
 //!
 //!  Message   0: Ask      1: Told, the fields of api::Told in their order; integers are LEB128 varints
+//!            2: Answers, the fields of api::Answers in their order. A node that does not know it drops it
 //! ```
 //!
 //! On port 2, in any view, each at most once for each time that somebody looks. Nothing rests on it: it may be lost, doubled and late,
 //! and is for people.
 
 use serde::{Deserialize, Serialize};
-use verbena_protocol::api::Told;
+use verbena_protocol::api::{Answers, Told};
 use verbena_terms::Format;
 
 /// Marks a message.
@@ -26,6 +27,8 @@ pub(crate) enum Message {
     Ask,
     /// So.
     Told(Told),
+    /// And this many requests have been answered, where there is a proxy. Goes before `Told`.
+    Answers(Answers),
 }
 
 impl Message {
@@ -61,6 +64,8 @@ mod tests {
     #[test]
     fn the_bytes_are_as_drawn() {
         assert_eq!(Message::Ask.encode(), b"VHOW\x01\0\0\0\0");
+        let answers = Answers { hit: 300, miss: 1, pass: 2, update: 3, error: 4 };
+        assert_eq!(Message::Answers(answers).encode(), b"VHOW\x01\0\0\0\x02\xac\x02\x01\x02\x03\x04");
         assert_eq!(told().encode(), [b"VHOW\x01\0\0\0".as_slice(), &[1, 1, 0xac, 2, 2, 1, 0xd0, 0x0f, 9, 1]].concat());
     }
 

@@ -16,4 +16,4 @@ mod statistics;
 
 pub use client::{Client, ClientError, Value};
 pub use config::MemcachedConfig;
-pub use server::{Server, ServerError};
+pub use server::{Bound, Server, ServerError};

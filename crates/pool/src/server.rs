@@ -73,19 +73,38 @@ pub struct Server {
     threads: Vec<JoinHandle<()>>,
 }
 
+/// A server whose port is taken, and that does not listen yet.
+pub struct Bound {
+    config: MemcachedConfig,
+    socket: Socket,
+}
+
+impl Bound {
+    /// Takes the port: before a helper joins a cluster that it would have to leave again where the port is another's. Clients are refused until the server [starts](Server::start).
+    ///
+    /// # Errors
+    /// What stands in the way.
+    pub fn of(config: &MemcachedConfig) -> Result<Bound, ServerError> {
+        if let Some(found) = config.contradictions().into_iter().next() {
+            return Err(ServerError::Setting { key: found.key, problem: found.problem });
+        }
+        let refused = |reason| ServerError::Listen { address: config.listen, reason };
+        Ok(Bound { socket: bind_port(config.listen).map_err(refused)?, config: config.clone() })
+    }
+}
+
 impl Server {
     /// Listens, and answers from then on.
     ///
     /// # Errors
     /// What stands in the way.
-    pub fn start(config: &MemcachedConfig, pool: &PoolService, registry: &Registry) -> Result<Server, ServerError> {
-        if let Some(found) = config.contradictions().into_iter().next() {
-            return Err(ServerError::Setting { key: found.key, problem: found.problem });
-        }
+    pub fn start(bound: Bound, pool: &PoolService, registry: &Registry) -> Result<Server, ServerError> {
+        let Bound { config, socket } = bound;
         let observed = Observed::new(registry)?;
         statistics::started();
         let refused = |reason| ServerError::Listen { address: config.listen, reason };
-        let listener = listen(config.listen).map_err(refused)?;
+        socket.listen(BACKLOG).map_err(refused)?;
+        let listener = StdListener::from(socket);
         let address = listener.local_addr().map_err(refused)?;
         let bound = |path: &PathBuf| bind(path).map_err(|reason| ServerError::Socket { path: path.clone(), reason });
         let unix = config.socket.as_ref().map(bound).transpose()?;
@@ -145,13 +164,12 @@ impl Drop for Server {
     }
 }
 
-fn listen(address: SocketAddr) -> io::Result<StdListener> {
+fn bind_port(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
+    Ok(socket)
 }
 
 /// A socket that a process left behind is replaced; one that answers is not.

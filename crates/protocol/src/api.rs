@@ -21,9 +21,10 @@
 //!  Words     {"home": "1.4", "view": 3, "generation": 8, "busy": false, "everything": {"generation": 2, "busy": false}, "clock": 12}
 //!  Overview  {"status": {...}, "members": [Node, ...], "sampled_keys": 65536, "metrics": {...}}; docs/reference/API.md says what
 //!            the first and the last are
-//!  Node      a Member and {"is_self": true, "told": Heard or null, "keys": 21845 or null, "load": Loaded or null}
+//!  Node      a Member and {"is_self": true, "told": Heard or null, "keys": 21845 or null, "load": Loaded or null, "answers": Counted or null}
 //!  Heard     a Told and {"age_ms": 12}
 //!  Loaded    a Load and {"age_ms": 12}
+//!  Counted   {"hit": 8, "miss": 1, "pass": 0, "update": 1, "error": 0, "at_ns": 8123456789}: of its proxy, since that began
 //!  Problem   {"error": "..."}
 //! ```
 //!
@@ -154,6 +155,34 @@ pub struct Node {
     /// How loaded its machine is, if that is known.
     #[serde(default)]
     pub load: Option<Loaded>,
+    /// What its proxy has answered, if it has one and told.
+    #[serde(default)]
+    pub answers: Option<Counted>,
+}
+
+/// How many requests the proxy of a node has answered since it began, by what was done. They are told in `postcard`, so the order counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answers {
+    /// From its cache.
+    pub hit: u64,
+    /// Could have been hits.
+    pub miss: u64,
+    /// Were passed on.
+    pub pass: u64,
+    /// Wrote.
+    pub update: u64,
+    /// Were errors.
+    pub error: u64,
+}
+
+/// What was counted, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counted {
+    /// So many.
+    #[serde(flatten)]
+    pub answers: Answers,
+    /// When this node learnt it, on the clock of the metrics, nanoseconds.
+    pub at_ns: u64,
 }
 
 /// A member's load, as its board said some time ago.

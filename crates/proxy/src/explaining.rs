@@ -5,7 +5,9 @@ use std::sync::Arc;
 use http::header::{ETAG, HOST};
 use http::{HeaderName, HeaderValue, Method, Uri, request};
 use serde::Serialize;
-use verbena_caching::{Bracket, Coding, Intent, Mode, Reason, Request as Wanted, Route, Routes, received};
+use verbena_caching::{
+    Bracket, Coding, Intent, Mode, Reason, Request as Wanted, Route, Routes, encoded_address, received,
+};
 use verbena_content::Kind;
 use verbena_terms::ViewNumber;
 
@@ -263,7 +265,7 @@ fn of_write(bracket: Bracket) -> Judged {
 
 /// A request as a client would send it.
 fn head(method: &str, url: &str, fields: &[(String, String)]) -> Result<request::Parts, String> {
-    let uri: Uri = url.parse().map_err(|error| format!("{url:?} is no address: {error}"))?;
+    let uri: Uri = encoded_address(url).parse().map_err(|error| format!("{url:?} is no address: {error}"))?;
     let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
     let host = uri.authority().filter(|_| is_web).ok_or_else(|| {
         format!("{url:?} is no address of a page: write http://HOST/PATH?QUERY as clients ask for it")

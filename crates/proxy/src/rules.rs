@@ -1,6 +1,6 @@
 //! What is wrong with the rules of `proxy.routes`: a rule, a list or a name that has no effect is a mistake, because its author believes that it has one.
 
-use verbena_caching::{ANALYTICS, Mode, Names, Route, Rule, Writes, is_language, parents, resolve};
+use verbena_caching::{ANALYTICS, Codings, Mode, Names, Route, Rule, Writes, is_language, parents, resolve};
 use verbena_terms::Contradiction;
 
 /// What a list of names is of.
@@ -13,7 +13,8 @@ enum Kind {
 /// All contradictions of the rules, by the keys of the section.
 pub(crate) fn contradictions(rules: &[Rule]) -> Vec<Contradiction> {
     let mut found = Vec::new();
-    let (parents, resolved) = (parents(rules), resolve(rules, &Route::default()));
+    let elsewhere = Route::default();
+    let (parents, resolved) = (parents(rules), resolve(rules, &elsewhere));
     for (at, (rule, parent)) in rules.iter().zip(parents).enumerate() {
         let mut say = |key: &str, problem: String| {
             let dot = if key.is_empty() { "" } else { "." };
@@ -29,6 +30,8 @@ pub(crate) fn contradictions(rules: &[Rule]) -> Vec<Contradiction> {
         if resolved[at].upgrade && resolved[at].writes == Writes::Always {
             say("upgrade", "what is written through a tunnel is bracketed by nobody, and writes = \"always\" says that each request is: write one of them".into());
         }
+        let around = parent.filter(|_| rule.inherit).map_or(&elsewhere, |parent| &resolved[parent]);
+        empty_lists(rule, around, &mut say);
         coding(rule, resolved[at].mode, &mut say);
         languages(rule, &mut say);
         if let Some(ignored) = &rule.query.ignore {
@@ -61,6 +64,23 @@ fn inheritance(rule: &Rule, parent: Option<&str>, say: &mut impl FnMut(&str, Str
             say("inherit", "has no effect: no shorter prefix covers this one; leave it out".into());
         }
         _ => {}
+    }
+}
+
+/// An empty list takes away what a shorter prefix says, and where that says nothing there is nothing to take away.
+fn empty_lists(rule: &Rule, around: &Route, say: &mut impl FnMut(&str, String)) {
+    let is_empty = |list: &Option<Vec<String>>| list.as_ref().is_some_and(Vec::is_empty);
+    let cookies = &around.cookies;
+    for (key, is_empty, has_none) in [
+        ("languages", is_empty(&rule.languages), around.languages.is_empty()),
+        ("compress", rule.compress.as_ref().is_some_and(Codings::is_empty), around.compress.is_empty()),
+        ("cookies.ignore", is_empty(&rule.cookies.ignore), cookies.ignore.is_empty() && cookies.only.is_none()),
+        ("cookies.key", is_empty(&rule.cookies.key), cookies.key.is_empty()),
+        ("query.ignore", is_empty(&rule.query.ignore), around.query.ignore.is_empty()),
+    ] {
+        if is_empty && has_none {
+            say(key, "has no effect: it is empty, and no shorter prefix says what it could take away; write what is meant, or leave it out".into());
+        }
     }
 }
 

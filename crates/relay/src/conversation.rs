@@ -16,6 +16,8 @@ pub trait Conversation: Send {
     fn client_closed(&mut self);
     /// The server sends no more.
     fn server_closed(&mut self);
+    /// There is no server, and never was: the client is told so as its protocol has it, and then the connection closes.
+    fn unreachable(&mut self, problem: &str);
     /// The bracket that [`Action::Begin`] asked for is acknowledged by every home, or is not.
     fn begun(&mut self, result: Result<(), Rejection>);
     /// The bracket that [`Action::End`] ended is confirmed, or is not.

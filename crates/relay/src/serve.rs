@@ -3,16 +3,20 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
+use verbena_terms::{BootClock, Clock, Complaints};
 
 use crate::bracket::{Begin, Bracket, Brackets};
 use crate::socket::{Listener, Socket, Upstream};
 use crate::{Action, Conversation, Rejection};
+
+/// How often it is said that the database cannot be reached.
+const SAYS_EVERY: Duration = Duration::from_secs(60);
 
 /// What a relay allows.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +61,7 @@ pub async fn serve<B, C>(
 {
     let brackets = Brackets::new(bracket);
     let permits = Arc::new(Semaphore::new(limits.connections));
+    let unreachable = Arc::new(Mutex::new(Complaints::every(SAYS_EVERY)));
     let (stopper, stopping) = watch::channel(None);
     let (accepted, mut clients) = tokio::sync::mpsc::channel(1);
     let mut accepting = JoinSet::new();
@@ -76,6 +81,7 @@ pub async fn serve<B, C>(
                     limits,
                     stopping: stopping.clone(),
                     reads: reads.clone(),
+                    unreachable: unreachable.clone(),
                 };
                 let upstream = upstream.clone();
                 connections.spawn(async move {
@@ -119,6 +125,7 @@ struct Connection<B: Bracket, C> {
     stopping: watch::Receiver<Option<Instant>>,
     /// Whether clients are read.
     reads: watch::Receiver<bool>,
+    unreachable: Arc<Mutex<Complaints>>,
 }
 
 /// The bracket of the held command.
@@ -140,11 +147,41 @@ enum Event {
 
 impl<B: Bracket, C: Conversation<Write = B::Write>> Connection<B, C> {
     async fn open(self, client: Socket, upstream: Upstream) {
-        match timeout(self.limits.connect, upstream.connect()).await {
-            Ok(Ok(server)) => self.run(client, server).await,
-            Ok(Err(error)) => tracing::warn!(%error, ?upstream, "the database does not accept a connection"),
-            Err(_) => tracing::warn!(?upstream, "the database does not accept a connection in time"),
+        let problem = match timeout(self.limits.connect, upstream.connect()).await {
+            Ok(Ok(server)) => return self.run(client, server).await,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer in {} s", self.limits.connect.as_secs()),
+        };
+        if let Some(more) = self.unreachable.lock().unwrap_or_else(PoisonError::into_inner).another(BootClock.now()) {
+            tracing::warn!(%upstream, problem, connections = more, "the database cannot be reached: clients are told so");
         }
+        self.refuse(client, &format!("verbena: the database at {upstream} cannot be reached: {problem}")).await;
+    }
+
+    /// Tells the client that there is no server, when it has said as much as it must.
+    async fn refuse(mut self, client: Socket, problem: &str) {
+        self.machine.unreachable(problem);
+        let linger = self.limits.linger;
+        let told = async {
+            let mut is_last = false;
+            while client.flush(self.machine.to_client()).is_ok() {
+                while let Some(action) = self.machine.next_action() {
+                    is_last |= matches!(action, Action::Close(_));
+                }
+                match self.machine.to_client().is_empty() {
+                    true if is_last => return,
+                    true if client.readable().await.is_err() => return,
+                    false if client.writable().await.is_err() => return,
+                    false => continue,
+                    true => {}
+                }
+                if !read(&client, |bytes| self.machine.client(bytes)) {
+                    return;
+                }
+            }
+        };
+        // A client that says nothing is told nothing.
+        let _ = timeout(linger, told).await;
     }
 
     async fn run(mut self, client: Socket, server: Socket) {

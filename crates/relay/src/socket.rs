@@ -1,5 +1,6 @@
 //! Sockets of TCP and of the Unix domain as one.
 
+use std::fmt;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -85,6 +86,15 @@ pub enum Upstream {
     Tcp(String),
     /// A socket file.
     Unix(PathBuf),
+}
+
+impl fmt::Display for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Upstream::Tcp(address) => f.write_str(address),
+            Upstream::Unix(path) => path.display().fmt(f),
+        }
+    }
 }
 
 /// A connection.

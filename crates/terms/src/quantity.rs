@@ -45,7 +45,6 @@ impl Lapse {
     /// # Errors
     /// What is wrong with the text, and what a time looks like.
     pub fn or_seconds(text: &str) -> Result<Self, String> {
-        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
         let number =
             Some(text.trim()).filter(|text| is_number(text)).and_then(|number| sum(&format!("{number}s"), &TIMES));
         match number {
@@ -68,7 +67,12 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        sum(text, &SIZES).map(Size).ok_or_else(|| format!("{text:?} is not a size such as \"64MiB\" or \"4096B\""))
+        sum(text, &SIZES).map(Size).ok_or_else(|| match text.trim() {
+            number if is_number(number) => {
+                format!("{text:?} has no unit: write {number}MiB, or another of B, KiB, MiB, GiB and TiB")
+            }
+            _ => format!("{text:?} is not a size such as \"64MiB\" or \"4096B\""),
+        })
     }
 }
 
@@ -84,6 +88,11 @@ impl fmt::Display for Size {
         let (unit, factor) = SIZES.iter().find(|(_, factor)| self.0.is_multiple_of(*factor)).unwrap_or(&("B", 1));
         if self.0 == 0 { f.write_str("0B") } else { write!(f, "{}{unit}", self.0 / factor) }
     }
+}
+
+/// Digits, with a point or without.
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
 /// Adds up `12h30m`: numbers with units, larger units first, none twice, the last one with decimals or without. `None` if it is anything else, does not fit, or
@@ -158,13 +167,17 @@ impl Serialize for Size {
 
 impl<'de> Deserialize<'de> for Lapse {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(Text("a time such as \"250ms\" or \"2s\"", str::parse))
+        deserializer.deserialize_str(Text(
+            "a time such as \"250ms\" or \"2s\", with its unit: ns, us, ms, s, m, h or d",
+            str::parse,
+        ))
     }
 }
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(Text("a size such as \"64MiB\"", str::parse))
+        deserializer
+            .deserialize_str(Text("a size such as \"64MiB\", with its unit: B, KiB, MiB, GiB or TiB", str::parse))
     }
 }
 
@@ -240,6 +253,10 @@ mod tests {
         }
         for text in ["", "64", "64MB", "16777216TiB"] {
             assert!(text.parse::<Size>().is_err(), "{text:?} was taken for a size");
+        }
+        for text in ["64", " 1.5 "] {
+            let error = text.parse::<Size>().expect_err(text);
+            assert!(error.contains("has no unit") && error.contains(&format!("{}MiB", text.trim())), "{error}");
         }
     }
 }

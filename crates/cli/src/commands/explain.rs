@@ -6,15 +6,16 @@ use std::path::Path;
 use clap::Args;
 use serde_json::Value;
 use verbena_client::api::Explain;
-use verbena_client::{Helper, Place, Updates};
+use verbena_client::{Error as Refusal, Place, Socket, Updates};
 
+use crate::commands::address::{Fit, Port};
 use crate::commands::reach::Reach;
 use crate::commands::running::block_on;
 use crate::error::{Error, Result};
 use crate::output::{Format, output, write_json};
 
 /// What is said, the most important first.
-const ORDER: [&str; 14] = [
+const ORDER: [&str; 15] = [
     "outcome",
     "says",
     "why",
@@ -29,11 +30,13 @@ const ORDER: [&str; 14] = [
     "key",
     "variant",
     "page",
+    "proxy",
 ];
 
 /// Say what the proxy would do with a request, and why. Nothing is sent to the application, stored or counted.
 ///
-/// The proxy of this machine looks at the request as if a client had sent it: which route holds, by what key the page is found, what is stored for it and,
+/// The proxy of this user that listens at the address's port is asked; if none does, the first that there is (`proxy` says which it was, and --cluster-name names
+/// another). It looks at the request as if a client had sent it: which route holds, by what key the page is found, what is stored for it and,
 /// of a standard page, how old that is, what the words at its home say, and what would happen. `why` and `detail` are what `Cache-Status` would say; docs/reference/HTTP.md says what to do about it.
 ///
 /// Exit code 0 if the proxy has said it, 1 if it could not, 3 if no helper runs.
@@ -71,11 +74,11 @@ impl Command {
             }),
         };
         let fields = headers.iter().map(field).collect::<Result<Vec<_>>>()?;
-        let socket = reach.by(file, |socket, patience| Helper::connect(socket, patience).map(|_| socket.clone()))?;
-        let updates = Updates::at(Place::from(socket));
+        Port::of(&url)?;
+        let sockets = reach.all(file)?;
         let (request, mut explained) = (Explain { method, url, fields }, Value::Null);
         block_on(async {
-            explained = updates.explain(&request).await?;
+            explained = ask(sockets, &request).await?;
             Ok(())
         })?;
         let mut out = output();
@@ -92,9 +95,43 @@ impl Command {
                 Value::Null => "none can be read".into(),
                 value => text(value),
             };
-            writeln!(out, "{name:<12} {line}")?;
+            let port = Port::of(&request.url)?;
+            let note = match name.as_str() {
+                "proxy" if port.fits(value) == Fit::No => format!("; none listens at port {}", port.port),
+                _ => String::new(),
+            };
+            writeln!(out, "{name:<12} {line}{note}")?;
         }
         Ok(())
+    }
+}
+
+/// Asks the proxy that listens where the address says; if none does, the first one.
+async fn ask(sockets: Vec<Socket>, request: &Explain) -> Result<Value> {
+    let port = Port::of(&request.url)?;
+    let (mut best, mut failed) = (None, None);
+    for socket in sockets {
+        match Updates::at(Place::from(socket)).explain(request).await {
+            Ok(explained) => {
+                let fit = port.fits(&explained["proxy"]);
+                if best.as_ref().is_none_or(|(known, _)| fit > *known) {
+                    best = Some((fit, explained));
+                }
+                if fit == Fit::Address {
+                    break;
+                }
+            }
+            // What a proxy says goes before what is said where there is none.
+            Err(error) if failed.as_ref().is_none_or(|failed| matches!(failed, Refusal::Unavailable(_))) => {
+                failed = Some(error);
+            }
+            Err(_) => {}
+        }
+    }
+    match (best, failed) {
+        (Some((_, explained)), _) => Ok(explained),
+        (None, Some(error)) => Err(error.into()),
+        (None, None) => Ok(Value::Null),
     }
 }
 

@@ -12,13 +12,14 @@ use verbena_coop::SchemeName;
 use verbena_coop::service::PoolConfig;
 use verbena_metrics::Registry;
 use verbena_node::{Event, Helper};
-use verbena_pool::{MemcachedConfig, Server};
+use verbena_pool::{Bound, MemcachedConfig, Server};
 use verbena_terms::{Section, Size};
 
 use super::running::{self, Signals, in_words, page, say};
 use crate::config::{self, Flag, Flags, Whose};
 use crate::dashboard;
 use crate::error::{Error, Result};
+use crate::listening::{Short, named};
 use crate::output::Format;
 
 /// What a pool lends where nothing says how much.
@@ -99,11 +100,14 @@ impl Command {
         }
         let (settings, memcached) = (loaded.config.settings(), loaded.config.memcached.clone());
         let json = self.format.json;
+        let short = Short { section: MemcachedConfig::NAME, was_typed: self.listen.is_some() };
         running::raise_open_files(settings.open_files() + memcached.connections as u64);
         running::block_on(async {
             let mut signals = Signals::listen()?;
             let observer = Box::new(move |event: &Event| say(json, &Line::Happened(event), words));
             let registry = Arc::new(Registry::new());
+            // Before the helper joins a cluster that it would have to leave again.
+            let bound = Bound::of(&memcached)?;
             let helper = Helper::start(&settings, vec![], registry.clone(), observer)?;
             helper.show(dashboard::FILES);
             let (helper, server) = running::beside(helper, |helper| {
@@ -112,7 +116,7 @@ impl Command {
                         .into(),
                     exit_code: 2,
                 })?;
-                Ok(Server::start(&memcached, pool, &registry)?)
+                Ok(Server::start(bound, pool, &registry)?)
             })?;
             let (http, api) = helper.http();
             let serving = Serving {
@@ -137,6 +141,7 @@ impl Command {
             say(json, &Line::Ended { event: "ended" }, words);
             Ok(())
         })
+        .map_err(|error| named(error, &loaded, &short))
     }
 
     /// The flags that everybody needs are keys under shorter names.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::Args;
 use serde::Serialize;
 use verbena_cluster::ClusterConfig;
-use verbena_database::DatabaseConfig;
+use verbena_database::{Bound, DatabaseConfig};
 use verbena_metrics::Registry;
 use verbena_node::{Application, Event, Helper};
 use verbena_proxy::{Marks, Proxy, ProxyConfig};
@@ -18,6 +18,7 @@ use super::running::{self, Signals, in_words, page, say};
 use crate::config::{self, Flag, Flags, Whose};
 use crate::dashboard;
 use crate::error::Result;
+use crate::listening::{Short, named};
 use crate::output::Format;
 
 /// Run a cache in front of a web application, whose every answer is what the application could have answered at that moment.
@@ -107,7 +108,7 @@ impl Command {
         self.lay_over();
         let loaded = config::load(file, &self.flags.0, Whose::Nodes)?;
         let (settings, proxy) = (loaded.config.settings(), loaded.config.proxy.clone());
-        let json = self.format.json;
+        let (json, short) = (self.format.json, Short { section: ProxyConfig::NAME, was_typed: self.listen.is_some() });
         // A client's connection, and one to the application for it.
         running::raise_open_files(settings.open_files() + 2 * proxy.connections as u64);
         running::block_on(async {
@@ -116,6 +117,7 @@ impl Command {
             let registry = Arc::new(Registry::new());
             // Before the helper joins a cluster that it would have to leave again.
             Proxy::check(&proxy)?;
+            let relay = Bound::of(&loaded.config.database)?;
             let mut application = Application::find(&settings, Marks::identity(&proxy))?;
             let helper = Helper::start(application.settings(), vec![], registry.clone(), observer)?;
             application.started();
@@ -125,17 +127,20 @@ impl Command {
                 let cluster = content.names().fingerprint();
                 let mut marks = Marks::take(&proxy, cluster)?;
                 marks.compare(&proxy, settings.pages.longest_transaction.0, cluster);
-                let database = relay::start(&loaded.config.database, helper, &registry)?;
+                let database = relay.map(|bound| relay::start(bound, helper, &registry)).transpose()?;
                 let queries = database.as_ref().map(|(database, only)| relay::queries(database, only, content));
                 let running =
                     Proxy::start(&proxy, content.clone(), helper.loads(), (queries, helper.pool()), &registry)?;
                 let explainer = running.explainer();
+                let itself = serde_json::json!({ "name": helper.name(), "listens": running.address() });
                 helper.explain_by(Box::new(move |asked| {
-                    let explainer = explainer.clone();
+                    let (explainer, itself) = (explainer.clone(), itself.clone());
                     Box::pin(async move {
                         let method = if asked.method.is_empty() { "GET" } else { &asked.method };
                         let explained = explainer.explain(method, &asked.url, &asked.fields).await?;
-                        serde_json::to_value(explained).map_err(|error| error.to_string())
+                        let mut explained = serde_json::to_value(explained).map_err(|error| error.to_string())?;
+                        explained["proxy"] = itself;
+                        Ok(explained)
                     })
                 }));
                 Ok((running, database, marks))
@@ -175,6 +180,7 @@ impl Command {
             say(json, &Line::Ended { event: "ended" }, words);
             Ok(())
         })
+        .map_err(|error| named(error, &loaded, &short))
     }
 
     /// The flags that everybody needs are keys under shorter names.

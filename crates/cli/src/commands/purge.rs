@@ -8,6 +8,7 @@ use serde::Serialize;
 use verbena_client::{Helper, Place, Scope, Updates};
 use verbena_terms::MAX_DEPENDENCY_NAME_BYTES;
 
+use crate::commands::address::Port;
 use crate::commands::reach::Reach;
 use crate::commands::running::block_on;
 use crate::error::{Error, Result};
@@ -123,7 +124,7 @@ fn at_host(addresses: Vec<String>, host: Option<&str>) -> Result<Vec<String>> {
             );
             Err(Error::Refused { problem, exit_code: 2 })
         }
-        (false, _) => Ok(address),
+        (false, _) => Port::of(&address).map(|_| address.clone()),
         (true, Some(host)) => Ok(format!("http://{host}{address}")),
         (true, None) => {
             let problem = format!("{address} is an address without a host: add --host HOST, as clients name it");

@@ -1,15 +1,23 @@
 //! The helper that a command asks.
 
+use std::cell::Cell;
 use std::path::Path;
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use clap::Args;
+use verbena_client::wire::State;
 use verbena_client::{Helper, Socket};
 use verbena_terms::Lapse;
 
 use super::start::{self, Started};
 use crate::config::{self, Flags, Whose};
 use crate::error::{Error, Result};
+
+/// The least time that a helper is given to leave.
+const LEAVES_WITHIN: Duration = Duration::from_secs(60);
+/// How often it is looked whether it has.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Which helper is asked, and how long it is waited for.
 #[derive(Args, Debug)]
@@ -36,25 +44,87 @@ impl Reach {
         reach(file, &self.flags, self.patience, connect)
     }
 
-    /// The same, where a helper is started if none runs.
+    /// All helpers that run where the configuration says; where it names none, also the others of this user, of its other applications.
+    pub fn all(&self, file: Option<&Path>) -> Result<Vec<Socket>> {
+        let settings = config::load(file, &self.flags.0, Whose::Running)?.config.settings();
+        let own = settings.sockets()?;
+        let mut others = Vec::new();
+        if let (true, None, Some(first)) = (settings.is_plain(), &settings.cluster.name, own.first()) {
+            let at = |name: String| Socket::new(Some(first.directory()), Some(&name));
+            others = first.others().into_iter().map(at).collect::<Result<_, _>>()?;
+            others.retain(|other| !own.contains(other));
+        }
+        let patience = self.patience.0.max(Duration::from_millis(1));
+        let (mut found, mut missed) = (Vec::new(), None);
+        for socket in own {
+            match Helper::connect(&socket, patience) {
+                Ok(_) => found.push(socket),
+                Err(error) => drop(missed.get_or_insert(error)),
+            }
+        }
+        // What is no helper's socket is passed over.
+        others.retain(|socket| Helper::connect(socket, patience).is_ok());
+        found.append(&mut others);
+        match missed {
+            Some(error) if found.is_empty() => Err(error.into()),
+            _ => Ok(found),
+        }
+    }
+
+    /// The same, where a helper is started if none runs. One that is leaving is no helper any more: it is waited for.
     pub fn by_or_start<T>(
         &self,
         file: Option<&Path>,
         connect: impl Fn(&Socket, Duration) -> verbena_client::Result<T>,
     ) -> Result<T> {
-        match reach(file, &self.flags, self.patience, &connect) {
+        match self.that_stays(file, &connect) {
             Err(Error::Client(verbena_client::Error::NoHelper { .. })) => {}
             other => return other,
         }
         let settings = config::load(file, &self.flags.0, Whose::Running)?.config.settings();
         let _only = start::only(&settings.socket()?)?;
         // Another command may have started one meanwhile.
-        match reach(file, &self.flags, self.patience, &connect) {
+        match self.that_stays(file, &connect) {
             Err(Error::Client(verbena_client::Error::NoHelper { .. })) => {}
             other => return other,
         }
         let started = Started::new(file, &self.flags, &settings.socket()?)?;
         started.until(self.patience.0, || reach(file, &self.flags, self.patience, &connect))
+    }
+
+    /// The first helper that is not about to leave. Where all that run are, the error once they have ended.
+    fn that_stays<T>(
+        &self,
+        file: Option<&Path>,
+        connect: impl Fn(&Socket, Duration) -> verbena_client::Result<T>,
+    ) -> Result<T> {
+        let end = Instant::now() + self.patience.0.max(LEAVES_WITHIN);
+        loop {
+            let leaving = Cell::new(None);
+            let staying = |socket: &Socket, patience| {
+                let found = connect(socket, patience)?;
+                match Helper::connect(socket, patience).and_then(|mut helper| helper.report()) {
+                    Ok(report) if report.status.state != State::Leaving => Ok(found),
+                    // It has left, or ended, meanwhile.
+                    told => {
+                        leaving.set(Some(told.map_or(0, |report| report.status.pid)));
+                        Err(verbena_client::Error::NoHelper { tried: socket.path(), running: vec![] })
+                    }
+                }
+            };
+            let found = reach(file, &self.flags, self.patience, staying);
+            match leaving.get() {
+                Some(_) if found.is_err() && Instant::now() < end => sleep(LOOK_EVERY),
+                Some(pid) if found.is_err() => {
+                    let problem = format!(
+                        "the helper here (process {pid}) is leaving and has not ended after {}: wait for it, or end it",
+                        Lapse(self.patience.0.max(LEAVES_WITHIN))
+                    );
+                    return Err(Error::Refused { problem, exit_code: 1 });
+                }
+                _ => return found,
+            }
+        }
     }
 }
 

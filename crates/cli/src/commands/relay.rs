@@ -11,7 +11,7 @@ use std::time::Duration;
 use verbena_client::wire::LockMode;
 use verbena_client::{Error as Refusal, Hold, Locks, Socket};
 use verbena_content::service::Content;
-use verbena_database::{Database, DatabaseConfig};
+use verbena_database::{Bound, Database};
 use verbena_metrics::Registry;
 use verbena_node::Helper;
 use verbena_proxy::Queries;
@@ -120,17 +120,14 @@ impl Holds {
     }
 }
 
-/// The relay that the configuration asks for, with the lock that keeps it the only one.
+/// The relay whose port is taken, with the lock that keeps it the only one.
 ///
 /// # Errors
 /// It cannot start, or another one holds the lock.
-pub(super) fn start(config: &DatabaseConfig, helper: &Helper, registry: &Registry) -> Result<Option<(Database, Only)>> {
-    if config.to.is_none() {
-        return Ok(None);
-    }
+pub(super) fn start(bound: Bound, helper: &Helper, registry: &Registry) -> Result<(Database, Only)> {
     let only = Only::take(helper.socket(), helper.content())?;
-    let database = Database::start(config, helper.content().clone(), helper.socket(), registry)?;
-    Ok(database.map(|database| (database, only)))
+    let database = Database::start(bound, helper.content().clone(), helper.socket(), registry)?;
+    Ok((database, only))
 }
 
 /// What the proxy of this process is told of the relay.

@@ -2,7 +2,7 @@
 // readings. It begins with the points that the node has kept, and keeps those of the last five minutes.
 
 import { chart } from "./chart.js";
-import { between } from "./interval.js";
+import { between, sums } from "./interval.js";
 import { bytes, count, duration, percent, rate, seconds } from "./words.js";
 
 const EVERY = 1000;
@@ -63,6 +63,7 @@ async function poll() {
 
 function show(reading) {
   const point = earlier && between(earlier, reading);
+  if (earlier) together(sums(earlier, reading));
   earlier = reading;
   if (point) {
     points.push(point);
@@ -167,6 +168,14 @@ function nodes({ members, status, sampled_keys }) {
   });
   if (!rows.length) rows.push(nothing(8, "in no view yet"));
   body.replaceChildren(...rows);
+}
+
+function together(all) {
+  find("sums").hidden = all === null;
+  if (!all) return;
+  find("sums").dataset.nodes = all.nodes;
+  const ratio = all.ratio === null ? "no reads" : `${percent(all.ratio)} hits`;
+  find("sums").textContent = `${all.nodes === 1 ? "1 proxy" : `${count(all.nodes)} proxies`} together: ${rate(all.answers)} requests/s, ${ratio}, ${rate(all.update)} updates/s`;
 }
 
 function load({ load, out }) {

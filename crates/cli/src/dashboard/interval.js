@@ -57,6 +57,24 @@ function emptied(earlier, later, passed) {
   return list.sort((a, b) => b[2] - a[2] || a[0].localeCompare(b[0])).slice(0, 10);
 }
 
+// What the proxies of all members answered per second, as far as they told in both readings; null if none did.
+export function sums(earlier, later) {
+  const all = { nodes: 0, answers: 0, hit: 0, miss: 0, update: 0 };
+  for (const { incarnation, answers: now } of later.members) {
+    const same = ({ incarnation: other }) => other.rank === incarnation.rank && other.start === incarnation.start;
+    const before = earlier.members.find(same)?.answers;
+    const passed = now && before ? (now.at_ns - before.at_ns) / 1e9 : 0;
+    if (!(passed > 0)) continue;
+    all.nodes += 1;
+    for (const kind of ["hit", "miss", "pass", "update", "error"]) {
+      const perSecond = Math.max(0, now[kind] - before[kind]) / passed;
+      all.answers += perSecond;
+      if (kind in all) all[kind] += perSecond;
+    }
+  }
+  return all.nodes ? { ...all, ratio: all.hit + all.miss > 0 ? all.hit / (all.hit + all.miss) : null } : null;
+}
+
 // Addresses that were fetched: those that were most often, and those whose answers took longest on average.
 function missed(earlier, later, passed) {
   const name = "verbena_proxy_missed_seconds";

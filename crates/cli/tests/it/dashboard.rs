@@ -138,8 +138,9 @@ fn numbers(browser: &mut Browser) {
     browser.wait_until("document.getElementById('facts').innerText.includes('1 of 1')");
 }
 
-/// Both nodes, with lease and view: also the other's, which only that one knows.
+/// Both nodes, with lease and view: also the other's, which only that one knows. And what both answer together: of the other's proxy it is known by what it tells.
 fn nodes(browser: &mut Browser) {
+    browser.wait_until("document.getElementById('sums').textContent.match(/^2 proxies together: [1-9][0-9.,]* requests.s, [0-9.]+% hits, [0-9.]+ updates.s$/)");
     browser.wait_until("document.querySelectorAll('#nodes tbody tr').length === 2");
     browser.wait_until(
         "[...document.querySelectorAll('#nodes tbody tr')].every((row) => {
@@ -178,6 +179,9 @@ fn charts(browser: &mut Browser) {
 
 /// A page that is opened now shows what happened before: with its first drawing more than two readings could.
 fn begins_with_the_past(browser: &mut Browser, page: &str) {
+    // One a second.
+    let kept = "fetch('charts').then((answer) => answer.json()).then(({ points }) => points.length)";
+    wait_for("the node to have a past", || browser.evaluate(kept).as_u64().is_some_and(|kept| kept > 8));
     browser.open(&format!("http://{page}/"));
     browser.look_like(1280, 900, false, "light");
     let points = "Math.max(0, ...[...(document.querySelectorAll('.chart')[1]?.querySelectorAll('svg path') ?? [])].map((path) => path.getAttribute('d').split('L').length))";

@@ -2,7 +2,7 @@
 
 use verbena_testkit::programs::{json, verbena};
 
-use crate::common::traffic::{Client, application, proxy};
+use crate::common::traffic::{Client, application, proxy, proxy_with};
 
 #[test]
 fn a_request_is_explained_and_nothing_is_done() {
@@ -35,8 +35,49 @@ fn a_request_is_explained_and_nothing_is_done() {
     assert_eq!(asked(&[page])["outcome"].as_str(), Some("hit"), "no update was made");
     let text = verbena(&["explain", page, "--node-runtime", runtime.to_str().unwrap()]).output().unwrap();
     assert!(String::from_utf8_lossy(&text.stdout).starts_with("outcome      hit\n"), "{text:?}");
-    for (words, code) in [(&["explain", "/page/1"][..], 1), (&["explain", page, "-H", "Cookie"], 2)] {
+    for (words, code) in [(&["explain", "/page/1"][..], 2), (&["explain", page, "-H", "Cookie"], 2)] {
         let words = [words, &["--node-runtime", runtime.to_str().unwrap()]].concat();
         assert_eq!(verbena(&words).output().unwrap().status.code(), Some(code), "{words:?}");
     }
+}
+
+/// Each of two applications of one user is asked by the port of its proxy, and an address may have what no URI has.
+#[test]
+fn the_proxy_that_listens_at_the_port_is_asked() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_application, origin) = application(directory.path());
+    let (_other_application, other) = application(directory.path());
+    let state = directory.path().join("state");
+    let proxies = [("a", &origin), ("b", &origin), ("c", &other)]
+        .map(|(name, origin)| proxy_with(directory.path(), name, &state, origin, &[]));
+    let runtime = directory.path().join("run");
+    let words =
+        ["explain", "--json", "--node-runtime", runtime.to_str().unwrap(), "--node-state", state.to_str().unwrap()];
+    for (_, address) in &proxies {
+        let (code, said) =
+            json(&[&words[..], &[&format!("http://{address}/page/1?q=<\"`>")]].concat(), directory.path());
+        assert_eq!((code, said["proxy"]["listens"].as_str()), (0, Some(&**address)), "{said}");
+        let (code, said) = json(
+            &[
+                "purge",
+                "--json",
+                "--node-runtime",
+                runtime.to_str().unwrap(),
+                &format!("http://{address}/page/1?q=<\"`>"),
+            ],
+            directory.path(),
+        );
+        assert_eq!(code, 0, "{said}");
+    }
+    let text =
+        verbena(&["explain", "http://127.0.0.1:1/", "--node-runtime", runtime.to_str().unwrap()]).output().unwrap();
+    let said = String::from_utf8_lossy(&text.stdout);
+    assert!(said.contains("proxy        listens") && said.contains("none listens at port 1\n"), "{said}");
+    // A page that is purged by such an address is the one that the proxy stored under it.
+    let mut client = Client::new(&proxies[0].1);
+    let path = "/page/1?q=<x>";
+    assert!((0..600).any(|_| client.ask("GET", path).hit), "it never is");
+    let page = format!("http://shop{path}");
+    let purged = verbena(&["purge", "--node-runtime", runtime.to_str().unwrap(), &page]).output().unwrap();
+    assert!(purged.status.success() && !client.ask("GET", path).hit, "{purged:?}");
 }

@@ -24,6 +24,8 @@ fn a_file_comes_from_the_bank_and_never_older_than_what_was_closed() {
     let bank: Value = serde_json::from_str(&line).unwrap();
     let list = bank["bank"].as_str().unwrap();
     let mut mount = verbena(&["fs", "mount", "--bank", list, slow_text, fast_text]);
+    let log = directory.path().join("mount.log");
+    mount.stderr(std::fs::File::create(&log).unwrap());
     let (mut mounted, _) = started(&mut mount, |line| line.starts_with("mounted "));
 
     let read = || std::fs::read_to_string(fast.join("words")).unwrap();
@@ -59,4 +61,29 @@ fn a_file_comes_from_the_bank_and_never_older_than_what_was_closed() {
     wait_for("the end of the mount", || mounted.0.try_wait().unwrap().is_some());
     assert!(mounted.0.wait().unwrap().success());
     assert!(!fast.join("words").exists());
+    let said = std::fs::read_to_string(&log).unwrap();
+    assert!(!said.contains("WARN"), "nothing went wrong: {said}");
+}
+
+#[test]
+fn a_bank_that_does_not_answer_is_named_where_it_is_mounted() {
+    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/fuse").exists() {
+        println!("skipped: no /dev/fuse, or not root");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (slow, fast) = (directory.path().join("slow"), directory.path().join("fast"));
+    [&slow, &fast].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut mount = verbena(&["fs", "mount", "--bank", &format!("memcached://{nobody}")]);
+    let (mut mounted, line) = started(mount.args([&slow, &fast]), |line| line.contains("warning: ") || line == "ended");
+    assert!(line.contains(&format!("no memcached daemon answers at {nobody}")), "{line}");
+    output(&mut verbena(&["fs", "umount", fast.to_str().unwrap()]));
+    wait_for("the end of the mount", || mounted.0.try_wait().unwrap().is_some());
+}
+
+#[test]
+fn a_bank_of_no_daemons_is_a_mistake_of_the_command_line() {
+    let said = verbena(&["bank", "up", "--daemons", "0"]).output().unwrap();
+    assert_eq!(said.status.code(), Some(2), "{said:?}");
 }

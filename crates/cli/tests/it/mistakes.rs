@@ -9,7 +9,7 @@ use verbena_testkit::programs::{verbena, wait_for};
 use crate::common::traffic::proxy_with;
 
 /// What is in the section `[proxy]` of a file, one line for each, where the mistake is shown, and what is said of it.
-const IN_PROXY: [(&str, &str, &str); 36] = [
+const IN_PROXY: [(&str, &str, &str); 40] = [
     (r#"origin = ["http://localhost:8080"]"#, "3:11: proxy.origin.0", "the proxy itself listens there"),
     (r#"origin = ["127.0.0.1:8000"]"#, "3:11: proxy.origin.0", "http://HOST:PORT"),
     (r#"origin = ["ftp://a"]"#, "3:11: proxy.origin.0", "http"),
@@ -61,6 +61,14 @@ const IN_PROXY: [(&str, &str, &str); 36] = [
     (r#"purge_from = ["10.0.0.1/33"]"#, "3:15: proxy.purge_from.0", "is no network"),
     (r#"proxy_protocol_from = ["balancer"]"#, "3:24: proxy.proxy_protocol_from.0", "is no network"),
     (r#"routes = [{ prefix = "/a" }, { prefix = "/a" }]"#, "proxy.routes.1.prefix", "stands before it"),
+    (r#"memory = "64""#, "3:10: proxy.memory", "with its unit"),
+    (r#"routes = [{ prefix = "/", languages = [] }]"#, "proxy.routes.0.languages", "has no effect"),
+    (r#"routes = [{ prefix = "/", compress = [] }]"#, "proxy.routes.0.compress", "has no effect"),
+    (
+        r#"routes = [{ prefix = "/", compress = true }, { prefix = "/a", languages = [] }]"#,
+        "proxy.routes.1.languages",
+        "no shorter prefix says",
+    ),
     (r#"listen = "shop.example:8080""#, "3:10: proxy.listen", "no address with a port"),
 ];
 
@@ -99,6 +107,11 @@ fn each_mistake_in_a_file_is_told_with_its_place_and_what_to_do() {
         }
     }
     assert!(missed.is_empty(), "{}", missed.join("\n"));
+    // It takes away what the shorter prefix says.
+    let routes = r#"routes = [{ prefix = "/", compress = true }, { prefix = "/a", compress = [] }]"#;
+    std::fs::write(directory.path().join("verbena.toml"), format!("[proxy]\n{routes}\n")).unwrap();
+    let (code, said) = says(directory.path(), &["config", "check"]);
+    assert_eq!(code, Some(0), "{said}");
 }
 
 /// The same mistake where a proxy is started is the same error.
@@ -137,6 +150,26 @@ fn what_the_machine_refuses_is_told_with_what_to_do() {
             "{words:?}: exit {code:?}\n{said}"
         );
     }
+    let database = ["--to", "mysql://app@127.0.0.1:1"];
+    // Nothing joins a cluster that it would have to leave again, and what was typed is named.
+    for (words, what_to_do) in [
+        (&["pool", "--listen", &held][..], "another port (--listen"),
+        (&["pool", "--memcached-listen", &held], "another port (--memcached-listen"),
+        (&["database", "--listen", &held, database[0], database[1]], "another port (--listen"),
+        (&["database", "--database-listen", &held, database[0], database[1]], "another port (--database-listen"),
+        (
+            &[&proxy[..], &["--listen", "127.0.0.1:0", "--database", database[1], "--database-listen", &held]].concat(),
+            "another port (--database-listen",
+        ),
+    ] {
+        let (code, said) = says(directory.path(), &[words, &own].concat());
+        assert!(code == Some(1) && said.contains(&me) && said.contains(what_to_do), "{words:?}: exit {code:?}\n{said}");
+        assert!(!said.contains("began life"), "{words:?}: {said}");
+    }
+    let (code, said) =
+        says(directory.path(), &[&["pool", "--listen", "127.0.0.1:0", "--memory", "100TiB"], &own[..]].concat());
+    assert!(code == Some(2) && said.contains("100TiB is more than ") && said.contains("MiB"), "exit {code:?}\n{said}");
+    assert!(!said.contains("began life"), "{said}");
     let output = verbena(&["status"]).env("VERBENA_CONFIG", "").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && said.contains("VERBENA_CONFIG is empty"), "{said}");

@@ -56,6 +56,7 @@ fn a_purge_of_nothing_is_told_and_so_is_one_without_a_helper() {
     for (words, code) in [
         (&["purge"][..], 2),
         (&["purge", "--everything", "http://a/"], 2),
+        (&["purge", "nonsense"], 2),
         (&["purge", "--tag", ""], 2),
         (&["purge", "--host", "*"], 2),
         (&["purge", "--host", "a/b"], 2),

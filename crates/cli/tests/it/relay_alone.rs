@@ -149,3 +149,44 @@ fn without_a_relay_there_is_nothing_to_watch() {
     assert_eq!(told.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&told.stderr).contains("no relay runs here"), "{told:?}");
 }
+
+/// Real clients of a relay whose database is not there: they hear which one, and the log says it once.
+#[test]
+fn clients_are_told_that_the_database_cannot_be_reached() {
+    let directory = tempfile::tempdir().unwrap();
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let clients: [(&str, &str, &[&str], &str); 2] = [
+        ("mysql", "mysql", &["-h", "127.0.0.1", "-u", "app", "-e", "SELECT 1", "-P"], "1429"),
+        ("postgres", "psql", &["-h", "127.0.0.1", "-U", "app", "-d", "shop", "-c", "SELECT 1", "-p"], "FATAL"),
+    ];
+    for (scheme, client, words, expected) in clients {
+        if !has(client, &["--version"]) {
+            println!("skipped: no {client}");
+            continue;
+        }
+        let [run, state] = ["run", "state"].map(|name| directory.path().join(format!("{scheme}-{name}")));
+        let mut command = verbena(&["database", "--json", "--listen", "127.0.0.1:0"]);
+        command.args(["--to", &format!("{scheme}://app@{nobody}/{}", if scheme == "mysql" { "" } else { "shop" })]);
+        command.arg("--node-runtime").arg(&run).arg("--node-state").arg(&state);
+        let log = directory.path().join(format!("{scheme}.log"));
+        command.stderr(std::fs::File::create(&log).unwrap());
+        let (_relay, line) = started(&mut command, |line| line.contains("\"relaying\""));
+        let relaying: Value = serde_json::from_str(&line).unwrap();
+        let (_, port) = relaying["address"].as_str().unwrap().rsplit_once(':').unwrap();
+        for _ in 0..2 {
+            let refused = Command::new(client).args(words).arg(port).stdin(Stdio::null()).output().unwrap();
+            let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+            assert!(!refused.status.success(), "{said}");
+            assert!(said.contains(expected) && said.contains(&format!("the database at {nobody} cannot")), "{said}");
+        }
+        let said = || std::fs::read_to_string(&log).unwrap();
+        wait_for("the catalog", || said().contains("catalog cannot be read"));
+        // It is asked once a second. Two more of these, or a line each time, could not be told apart at once.
+        std::thread::sleep(std::time::Duration::from_millis(2500));
+        let said = said();
+        let lines = |what: &str| said.lines().filter(|line| line.contains("WARN") && line.contains(what)).count();
+        assert_eq!((lines("catalog cannot be read"), lines("database cannot be reached")), (1, 1), "{said}");
+        let mut named = said.lines().filter(|line| line.contains("the database"));
+        assert!(named.all(|line| line.contains(&nobody.to_string())), "{said}");
+    }
+}

@@ -205,6 +205,7 @@ impl<M: Memory> Coop<M> {
     /// Says how its memory stands, fills the buffer up again, and offers what would go next.
     pub(super) fn make_room(&mut self, out: &mut Vec<Action>) {
         let others: Vec<Incarnation> = self.lenders().map(|member| member.incarnation).collect();
+        self.settle_scheme(&others);
         if others.is_empty() {
             return;
         }
@@ -267,6 +268,17 @@ impl<M: Memory> Coop<M> {
     pub fn boards(&self) -> Vec<(Incarnation, Board)> {
         let others = self.room.boards.iter().map(|(who, (board, _))| (*who, *board));
         std::iter::once((self.me, self.board())).chain(others).collect()
+    }
+
+    /// The configured scheme becomes the pool's where no other node of it goes by one: so all go by one, and a node that comes later by theirs. A node that is no
+    /// home has no say, and where several begin at once the larger scheme goes for all.
+    fn settle_scheme(&mut self, others: &[Incarnation]) {
+        let me = self.view.as_ref().and_then(|view| view.member(self.me));
+        let is_home = me.is_some_and(Member::is_pool_home);
+        let heard_all = others.iter().all(|other| self.room.boards.contains_key(other));
+        if self.chosen.nth == 0 && is_home && heard_all {
+            self.chosen.nth = 1;
+        }
     }
 
     fn say_board(&mut self, others: &[Incarnation], out: &mut Vec<Action>) {

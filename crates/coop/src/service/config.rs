@@ -29,8 +29,8 @@ section! {
         /// Whether what a node is home of is known to one other, which is its home when it dies: then a dead node costs what lay in its memory and nothing more. A change takes one more message
         /// each way.
         pub mirror: bool as "BOOL" = true,
-        /// Where objects go: `adaptive`, or one of the schemes of the literature, `ac`, `bcc`, `ccwr`, `mtacc`, `hybcc` (docs/concepts/pool.md). It can be changed while nodes run, for all of them at once, by
-        /// `verbena pool scheme`.
+        /// Where objects go: `adaptive`, or one of the schemes of the literature, `ac`, `bcc`, `ccwr`, `mtacc`, `hybcc` (docs/concepts/pool.md). A pool has one: that of its first node, and a node that joins
+        /// goes by it, whatever is configured there, and says so. It can be changed while nodes run, for all of them at once, by `verbena pool scheme`.
         pub scheme: SchemeName as "NAME" = SchemeName::Adaptive,
         /// Whether the node lends memory and no more: it is no home of keys. Another node of the pool has to be one.
         pub passive: bool as "BOOL" = false,
@@ -40,6 +40,9 @@ section! {
 }
 
 impl PoolConfig {
+    /// The most memory that one node can lend.
+    pub const MOST_MEMORY: Size = Size(Place::MAX_OFFSET as u64 * UNIT_BYTES as u64);
+
     /// Whether the node has a part in the pool.
     pub fn is_on(&self) -> bool {
         self.memory.0 > 0

@@ -28,11 +28,13 @@ pub struct PoolHost {
     clock: Arc<dyn Clock>,
     answers: Vec<(u64, Reply)>,
     metrics: Metrics,
+    /// Whether the scheme is the pool's by now.
+    has_scheme: bool,
 }
 
 /// A driver between two incarnations.
 pub(super) fn new(settings: Settings, wall: fn() -> u64, clock: Arc<dyn Clock>, metrics: Metrics) -> Running {
-    let host = PoolHost { clock: clock.clone(), answers: vec![], metrics };
+    let host = PoolHost { clock: clock.clone(), answers: vec![], metrics, has_scheme: false };
     driver::Driver::new(PoolNode::new(settings, wall), host, clock)
 }
 
@@ -110,6 +112,17 @@ impl Host<PoolNode> for PoolHost {
 
     fn idle(&mut self, node: &PoolNode) {
         self.metrics.show(node);
+        let (chosen, configured) = (node.scheme(), node.configured_scheme());
+        if !self.has_scheme && chosen.nth > 0 {
+            self.has_scheme = true;
+            if chosen.name != configured {
+                tracing::warn!(
+                    scheme = %chosen.name,
+                    configured = %configured,
+                    "the pool goes by another scheme than the one that is configured here, and so does this node: `verbena pool scheme NAME` changes it for all"
+                );
+            }
+        }
     }
 
     /// What it does is short, but for views, which its own thread enters.

@@ -217,6 +217,11 @@ impl PoolNode {
         self.coop.as_ref().map_or(self.chosen, Coop::chosen)
     }
 
+    /// The scheme that is configured for it.
+    pub fn configured_scheme(&self) -> SchemeName {
+        self.settings.scheme
+    }
+
     /// Another scheme, for all nodes. False if there is no machine yet that could say so.
     pub fn choose(&mut self, name: SchemeName) -> bool {
         self.coop.as_mut().map(|coop| coop.choose(name)).is_some()

@@ -102,3 +102,29 @@ fn a_passive_node_s_memory_is_used_by_the_schemes_that_use_it() {
         nodes.len() == 3 && passive == 1 && nodes.iter().all(lent) && shown["hottest"][0]["key"] == "hot"
     });
 }
+
+/// A pool goes by the scheme of its first node, and one that joins says so.
+#[test]
+fn a_node_that_joins_goes_by_the_scheme_of_the_pool() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let (first, one) = pool(directory, "first", &["--memory", "4MiB", "--scheme", "ccwr"]);
+    wait_until_open(&one, 1);
+    let (_second, two) = pool(directory, "second", &["--memory", "4MiB", "--scheme", "mtacc"]);
+    wait_until_open(&two, 2);
+    let schemes = || [&one, &two].map(|at| connect(at).scheme().unwrap());
+    wait_for("one scheme", || schemes() == ["ccwr", "ccwr"]);
+    let log = |name: &str| std::fs::read_to_string(directory.join(format!("{name}.log"))).unwrap();
+    wait_for("the second to say so", || log("second").contains("goes by another scheme"));
+    let said = log("second");
+    assert!(said.contains("scheme=ccwr") && said.contains("configured=mtacc"), "{said}");
+    assert!(!log("first").contains("another scheme"), "it is the pool's own");
+    // It is the pool's also when the first one has gone, and it can be changed.
+    drop(first);
+    wait_until_open(&two, 1);
+    assert_eq!(connect(&two).scheme().unwrap(), "ccwr");
+    connect(&two).choose_scheme("bcc").unwrap();
+    let (_third, three) = pool(directory, "third", &["--memory", "4MiB", "--scheme", "mtacc"]);
+    wait_until_open(&three, 2);
+    wait_for("the third to go by it", || connect(&three).scheme().unwrap() == "bcc");
+}

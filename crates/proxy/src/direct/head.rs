@@ -3,8 +3,7 @@
 //! Of others all that matters is where their bytes end. That is told only if no two readers could take it for different ones: one length at most, of
 //! digits, and nothing that changes what follows the head.
 //!
-//! A target may hold bytes that no URI has and that some clients send: `"`, `<`, `>`, a back quote, bytes beyond ASCII. Hyper knows no such target. They are
-//! percent-encoded here, as browsers do, and then the request is one like all others.
+//! A target may hold bytes that no URI has and that some clients send ([`encoded`]). Hyper knows no such target, so they are percent-encoded first.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -12,6 +11,7 @@ use std::ops::Range;
 use bytes::BytesMut;
 use http::header::HOST;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, request};
+use verbena_caching::{encoded, is_unencoded};
 
 /// Fields of a head; hyper refuses more.
 const MOST_FIELDS: usize = 100;
@@ -101,32 +101,14 @@ fn target(bytes: &[u8]) -> Option<Range<usize>> {
     is_line.then(|| from + method + 1..from + method + 1 + target)
 }
 
-/// A byte that no URI has and that clients send all the same.
-fn is_encoded(byte: u8) -> bool {
-    matches!(byte, b'"' | b'<' | b'>' | b'`' | 0x80..)
-}
-
-/// Whether hyper would refuse a target for bytes that can be encoded. Once they are, there are none.
-fn is_unencoded(target: &[u8]) -> bool {
-    let has_control = target.iter().any(u8::is_ascii_control);
-    !has_control && target.iter().any(|&byte| is_encoded(byte)) && Uri::try_from(target).is_err()
-}
-
-/// The request with the bytes of its target encoded that no URI has (RFC 3986 section 2.1). Nothing else of it changes.
+/// The request with the bytes of its target encoded that no URI has. Nothing else of it changes.
 pub(crate) fn encode_target(bytes: &[u8]) -> BytesMut {
-    let mut encoded = BytesMut::with_capacity(bytes.len() + 64);
     let at = target(bytes).unwrap_or_default();
-    encoded.extend_from_slice(&bytes[..at.start]);
-    for &byte in &bytes[at.clone()] {
-        if is_encoded(byte) {
-            let digit = |value: u8| b"0123456789ABCDEF"[usize::from(value)];
-            encoded.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
-        } else {
-            encoded.extend_from_slice(&[byte]);
-        }
+    let mut whole = BytesMut::with_capacity(bytes.len() + 64);
+    for part in [&bytes[..at.start], &encoded(&bytes[at.clone()]), &bytes[at.end..]] {
+        whole.extend_from_slice(part);
     }
-    encoded.extend_from_slice(&bytes[at.end..]);
-    encoded
+    whole
 }
 
 /// The same, of bytes whose target needs no encoding.

@@ -57,6 +57,10 @@ pub struct Mysql<J: Judge> {
 /// The longest packet of a login, column definition or status that the relay takes.
 const CONTROL_BYTES: usize = 64 << 10;
 
+/// ER_CONNECT_TO_FOREIGN_DATA_SOURCE. Not 2003, which clients say themselves where they reach no server: MariaDB's take a code of their own range from a server for a malformed
+/// packet.
+const UNREACHABLE: u16 = 1429;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// The server is to speak.
@@ -148,6 +152,13 @@ impl<J: Judge> Conversation for Mysql<J> {
     }
 
     fn server_closed(&mut self) {
+        self.close(None);
+    }
+
+    fn unreachable(&mut self, problem: &str) {
+        if self.phase == Phase::Greeting {
+            self.gate.to_client.extend_from_slice(&wire::refusal(UNREACHABLE, problem));
+        }
         self.close(None);
     }
 

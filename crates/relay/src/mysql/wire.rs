@@ -127,6 +127,11 @@ pub(crate) fn error(sequence: u8, code: u16, state: &[u8; 5], message: &str) -> 
     packet(sequence, &payload)
 }
 
+/// An error packet in the place of a greeting: it has no state, because the client has not said yet that it knows states.
+pub(crate) fn refusal(code: u16, message: &str) -> Vec<u8> {
+    packet(0, &[&[0xFF], &code.to_le_bytes()[..], message.as_bytes()].concat())
+}
+
 /// The values of a row of an answer to text.
 pub(crate) fn text_values(bytes: &[u8], columns: usize) -> Vec<Option<&[u8]>> {
     let mut reader = Reader(bytes);

@@ -132,6 +132,12 @@ impl<J: Judge> Postgres<J> {
 
     fn startup(&mut self, raw: &[u8], payload: &[u8], is_whole: bool) {
         let code = payload.first_chunk().map(|code| u32::from_be_bytes(*code));
+        if !matches!(code, Some(SSL | GSS))
+            && let Some(told) = self.unreachable.take()
+        {
+            self.gate.to_client.extend_from_slice(&told);
+            return self.close(None);
+        }
         match code.filter(|_| is_whole) {
             Some(SSL | GSS) => self.gate.to_client.push(b'N'),
             Some(CANCEL) => {

@@ -62,6 +62,8 @@ pub struct Postgres<J: Judge> {
     discards: bool,
     /// The client may send data for a COPY.
     copies_in: bool,
+    /// What the client is told after its startup message: there is no server.
+    unreachable: Option<Vec<u8>>,
     gate: Gate<J::Write>,
 }
 
@@ -94,6 +96,9 @@ struct Reply {
 /// The longest message of the server that is looked at whole, rows and copied data apart.
 const CONTROL_BYTES: usize = 1 << 20;
 
+/// What clients know as *connection failure*.
+const UNREACHABLE: &str = "08006";
+
 impl<J: Judge> Postgres<J> {
     /// A connection that was just accepted.
     pub fn new(judge: J, limits: Limits) -> Self {
@@ -114,6 +119,7 @@ impl<J: Judge> Postgres<J> {
             skips: false,
             discards: false,
             copies_in: false,
+            unreachable: None,
             gate: Gate::new(),
         }
     }
@@ -159,6 +165,10 @@ impl<J: Judge> Conversation for Postgres<J> {
 
     fn server_closed(&mut self) {
         self.close(None);
+    }
+
+    fn unreachable(&mut self, problem: &str) {
+        self.unreachable = Some(wire::fatal(UNREACHABLE, problem));
     }
 
     fn begun(&mut self, result: Result<(), Rejection>) {

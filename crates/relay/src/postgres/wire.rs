@@ -76,6 +76,11 @@ pub(crate) fn error(code: &str, text: &str) -> Vec<u8> {
     message(b'E', format!("SERROR\0VERROR\0C{code}\0M{text}\0\0").as_bytes())
 }
 
+/// An ErrorResponse that is the last message.
+pub(crate) fn fatal(code: &str, text: &str) -> Vec<u8> {
+    message(b'E', format!("SFATAL\0VFATAL\0C{code}\0M{text}\0\0").as_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,6 +21,15 @@ fn what_the_relay_does_not_know_is_cleared_in_the_greeting_and_in_the_response()
 }
 
 #[test]
+fn where_there_is_no_server_the_client_is_told_in_the_place_of_the_greeting() {
+    let mut dialogue = Dialogue::new(Limits::default());
+    dialogue.machine.unreachable("no database");
+    let [low, high] = 1429_u16.to_le_bytes();
+    assert_eq!(dialogue.hears(), packet(0, &[&[0xFF, low, high][..], b"no database"].concat()));
+    assert_eq!(dialogue.action(), Some(Action::Close(None)));
+}
+
+#[test]
 fn a_client_that_encrypts_without_an_offer_is_closed() {
     let mut dialogue = Dialogue::new(Limits::default());
     dialogue.server(&greeting(USUAL, 0));

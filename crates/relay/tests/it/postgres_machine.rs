@@ -52,6 +52,20 @@ fn encryption_is_declined_and_the_login_passes() {
 }
 
 #[test]
+fn where_there_is_no_server_the_client_is_told_when_it_has_introduced_itself() {
+    let log = crate::words::Log::default();
+    let mut machine =
+        verbena_relay::postgres::Postgres::new(crate::words::Words::of_postgres(log, true), Limits::default());
+    machine.unreachable("no database");
+    assert_eq!((machine.to_client().len(), machine.next_action()), (0, None));
+    machine.client(&[&[0, 0, 0, 8][..], &80_877_103_u32.to_be_bytes()].concat());
+    assert_eq!((std::mem::take(machine.to_client()), machine.next_action()), (b"N".to_vec(), None));
+    machine.client(b"\0\0\0\x13\0\x03\0\0user\0me\0\0\0\0");
+    assert_eq!(*machine.to_client(), message(b'E', b"SFATAL\0VFATAL\0C08006\0Mno database\0\0"));
+    assert_eq!((machine.to_server().len(), machine.next_action()), (0, Some(Action::Close(None))));
+}
+
+#[test]
 fn a_cancel_request_passes() {
     let log = crate::words::Log::default();
     let words = crate::words::Words::of_postgres(log, true);

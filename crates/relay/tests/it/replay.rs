@@ -71,6 +71,10 @@ impl<C: Conversation<Write = String>> Conversation for Recorder<C> {
         self.machine.server_closed();
     }
 
+    fn unreachable(&mut self, problem: &str) {
+        self.machine.unreachable(problem);
+    }
+
     fn begun(&mut self, result: Result<(), Rejection>) {
         self.keep(Input::Begun(result));
         self.machine.begun(result);

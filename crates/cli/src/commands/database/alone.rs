@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
-use verbena_database::{DatabaseConfig, DatabaseError};
+use verbena_database::{Bound, DatabaseConfig, DatabaseError};
 use verbena_metrics::Registry;
 use verbena_node::{Event, Helper};
 use verbena_terms::Section;
@@ -16,6 +16,7 @@ use crate::commands::running::{self, Signals, in_words, say};
 use crate::config::{self, Flag, Flags, Whose};
 use crate::dashboard;
 use crate::error::Result;
+use crate::listening::{Short, named};
 use crate::output::Format;
 
 /// The relay alone.
@@ -70,19 +71,18 @@ impl Alone {
         }
         let loaded = config::load(file, &self.flags.0, Whose::Nodes)?;
         let settings = loaded.config.settings();
-        let json = self.format.json;
+        let (json, short) =
+            (self.format.json, Short { section: DatabaseConfig::NAME, was_typed: self.listen.is_some() });
         running::raise_open_files(settings.open_files() + 2 * 10_000);
         running::block_on(async {
             let mut signals = Signals::listen()?;
             let observer = Box::new(move |event: &Event| say(json, &Line::Happened(event), words));
             let registry = Arc::new(Registry::new());
             // Before the helper joins a cluster that it would have to leave again.
-            loaded.config.database.address()?.ok_or_else(no_database)?;
+            let bound = Bound::of(&loaded.config.database)?.ok_or_else(no_database)?;
             let helper = Helper::start(&settings, vec![], registry.clone(), observer)?;
             helper.show(dashboard::FILES);
-            let (helper, (database, only)) = running::beside(helper, |helper| {
-                relay::start(&loaded.config.database, helper, &registry)?.ok_or_else(|| no_database().into())
-            })?;
+            let (helper, (database, only)) = running::beside(helper, |helper| relay::start(bound, helper, &registry))?;
             let relaying = Relaying {
                 event: "relaying",
                 name: helper.name(),
@@ -105,6 +105,7 @@ impl Alone {
             say(json, &Line::Ended { event: "ended" }, words);
             Ok(())
         })
+        .map_err(|error| named(error, &loaded, &short))
     }
 }
 

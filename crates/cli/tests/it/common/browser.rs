@@ -91,7 +91,7 @@ impl Browser {
     pub fn wait_until(&mut self, expression: &str) {
         let began = Instant::now();
         while self.evaluate(&format!("Boolean({expression})")) != true {
-            let shown = self.evaluate("document.body.innerText");
+            let shown = self.evaluate("document.body?.innerText");
             assert!(began.elapsed() < PATIENCE, "never {expression}; {:?}; on the page: {shown}", self.complaints);
             std::thread::sleep(Duration::from_millis(100));
         }

@@ -1,5 +1,7 @@
 //! `verbena lock run --start`: a helper where none runs, which goes on when the command has ended.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -9,7 +11,7 @@ use verbena_testkit::programs::{json, verbena};
 use super::{ended, wait_for};
 
 fn run(directory: &Path, state: &str, command: &[&str]) -> Command {
-    let own = ["--node-runtime", "run", "--node-state", state, "--cluster-lease", "1s"];
+    let own = ["--node-runtime", "run", "--node-state", state, "--cluster-lease", "2s"];
     let mut run = verbena(&["lock", "run", "--start"]);
     run.args(own).args(["x", "--"]).args(command).current_dir(directory);
     run.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -53,6 +55,29 @@ fn commands_that_begin_at_once_start_one_helper_that_goes_on() {
     assert_eq!(said, (Some(0), String::new()));
     let (_, status) = json(&["status", "--json", "--node-runtime", "run"], directory);
     assert_eq!(status["pid"], helper.0.as_raw_nonzero().get());
+}
+
+/// A helper that is leaving has no locks to give: it is waited for, and another one is started.
+#[test]
+fn a_helper_that_is_leaving_is_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    assert_eq!(ended(run(directory, "state", &["true"]).output().unwrap()), (Some(0), String::new()));
+    let first = Helper::of(directory);
+    // While an update of it is open it leaves slowly, for a lease at the most.
+    let mut stream = UnixStream::connect(directory.join("run/local.http.sock")).unwrap();
+    let body = r#"{"everything":true}"#;
+    write!(stream, "POST /v1/updates HTTP/1.1\r\nhost: helper\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+        .unwrap();
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 201");
+    kill_process(first.0, Signal::TERM).unwrap();
+    wait_for("it to leave", || json(&["status", "--json", "--node-runtime", "run"], directory).1["state"] == "leaving");
+    let said = ended(run(directory, "state", &["true"]).output().unwrap());
+    assert_eq!(said, (Some(0), String::new()));
+    let second = Helper::of(directory);
+    assert_ne!(second.0, first.0);
 }
 
 #[test]
