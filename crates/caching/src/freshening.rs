@@ -21,8 +21,18 @@ pub fn ask_whether(request: &mut HeaderMap, stored: &HeaderMap) -> bool {
     says
 }
 
+/// The same of an answer that may not be the origin's present one, and that a date with its whole seconds would not tell from that: by a strong tag alone (rule H4).
+pub fn ask_by_tag(request: &mut HeaderMap, stored: &HeaderMap) -> bool {
+    let tag = stored.get(ETAG).filter(|tag| tag.as_bytes().starts_with(b"\"") && is_validator(&ETAG, tag));
+    if let Some(tag) = tag {
+        request.remove(IF_MODIFIED_SINCE);
+        request.insert(IF_NONE_MATCH, tag.clone());
+    }
+    tag.is_some()
+}
+
 fn is_validator(name: &HeaderName, value: &HeaderValue) -> bool {
-    *name != ETAG || value.as_bytes().ends_with(b"\"")
+    *name != ETAG || (value.len() > 1 && value.as_bytes().ends_with(b"\""))
 }
 
 /// The head of a stored answer as a 304 makes it new. `None` if the 304 is about another answer than the one that is stored: it is to be
@@ -87,6 +97,18 @@ mod tests {
         assert_eq!((&request[IF_NONE_MATCH], &request[IF_MODIFIED_SINCE]), (&stored[ETAG], &stored[LAST_MODIFIED]));
         let mut request = HeaderMap::new();
         assert!(!ask_whether(&mut request, &headers(&[("etag", "bare"), ("date", "x")])) && request.is_empty());
+    }
+
+    #[test]
+    fn what_has_moved_is_asked_about_by_a_strong_tag_alone() {
+        let changed = ("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT");
+        for weak in [("etag", "W/\"1\""), ("etag", "bare"), ("etag", "\"")] {
+            let mut request = HeaderMap::new();
+            assert_eq!((ask_by_tag(&mut request, &headers(&[weak, changed])), request.len()), (false, 0), "{weak:?}");
+        }
+        let mut request = headers(&[("if-modified-since", changed.1)]);
+        assert!(ask_by_tag(&mut request, &headers(&[("etag", "\"1\""), changed])));
+        assert_eq!(request, headers(&[("if-none-match", "\"1\"")]));
     }
 
     #[test]

@@ -92,6 +92,21 @@ impl Lifetime {
         if -left < i64::from(self.while_revalidate) { Use::AnswerAndRefresh } else { Use::Validate }
     }
 
+    /// The same of one that was purged softly: its life is over, and it may be answered for as long as it could have been without the purge, while it is fetched anew.
+    /// How long ago it was purged nobody knows, so no request can say how stale it takes it.
+    pub fn judge_purged_softly(&self, since_it_came: Duration, wishes: &Wishes) -> Use {
+        let wants_more = wishes.no_cache
+            || wishes.min_fresh.is_some()
+            || wishes.max_age.is_some_and(|most| most.is_zero() || self.age(since_it_came) > most.as_secs());
+        let is_allowed = self.while_revalidate > 0 && -self.left(since_it_came) < i64::from(self.while_revalidate);
+        if wants_more || self.must_revalidate || !is_allowed { Use::Validate } else { Use::AnswerAndRefresh }
+    }
+
+    /// Whether one that was purged softly may be answered because the origin fails.
+    pub fn may_answer_for_failed_origin_purged(&self, since_it_came: Duration) -> bool {
+        self.if_error > 0 && self.may_answer_for_failed_origin(since_it_came)
+    }
+
     /// Whether it may be answered because the origin fails.
     pub fn may_answer_for_failed_origin(&self, since_it_came: Duration) -> bool {
         !self.must_revalidate && -self.left(since_it_came) < i64::from(self.if_error)

@@ -54,7 +54,7 @@ pub use coding::{Coding, Codings, LEAST_CODED, may_be_coded, varies_by_coding};
 pub use control::{CacheControl, Life};
 pub use cookies::Hidden;
 pub use forward::{Conditions, Unfit, Via, for_client, for_origin, for_refresh, is_framed_plainly, received};
-pub use freshening::{ask_whether, freshened, is_of_another};
+pub use freshening::{ask_by_tag, ask_whether, freshened, is_of_another};
 pub use freshness::{Lifetime, Use, Wishes};
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -62,7 +62,7 @@ pub use fuzzing::{Outcomes, http_head};
 pub use key::{Key, Keys, MOST_PREFIXES};
 pub use language::{Languages, is_language};
 pub use names::{ANALYTICS, Names};
-pub use purge::{PURGE, Purge};
+pub use purge::{PURGE, PURGEKEYS, Purge};
 pub use query::{Query, for_page};
 pub use range::{MOST_RANGES, Parts, parts};
 pub use reason::Reason;

@@ -6,6 +6,10 @@
 //! | with `X-Purge-Method: regex` and a path that ends in `.*` | all pages whose path begins so, widened to whole segments | WordPress plugins |
 //! | with `Surrogate-Key`, `xkey-purge`, `xkey`, `Purge-Cache-Tags` | what bears one of these names, between spaces | FOSHttpCache, TYPO3, Drupal |
 //! | with `Cache-Tag` or `Cache-Tags` | the same, between commas | Drupal |
+//! | with `xkey-softpurge` | as `xkey-purge`, softly | FOSHttpCache |
+//! | with `Fastly-Soft-Purge: 1` | as without, softly | what speaks to Fastly |
+//!
+//! `PURGEKEYS`, which FOSHttpCache sends, is `PURGE` with names: without one it names nothing.
 
 use http::request;
 
@@ -15,6 +19,11 @@ use crate::route::Route;
 /// The method.
 pub const PURGE: &str = "PURGE";
 
+/// The same method where names must be given.
+pub const PURGEKEYS: &str = "PURGEKEYS";
+
+/// Has names between spaces, whose pages are to be purged softly.
+const SOFTLY: &str = "xkey-softpurge";
 /// Fields that have names between spaces.
 const SPACED: [&str; 4] = ["surrogate-key", "xkey-purge", "xkey", "purge-cache-tags"];
 /// Fields that have names between commas.
@@ -27,6 +36,8 @@ pub struct Purge {
     pub keys: Vec<Key>,
     /// Names of dependencies.
     pub names: Vec<Vec<u8>>,
+    /// Copies are old and not wrong: they may be used as RFC 5861 allows, and be asked about (rule H3).
+    pub is_soft: bool,
 }
 
 impl Purge {
@@ -39,14 +50,19 @@ impl Purge {
         };
         let mut names = named(&SPACED, u8::is_ascii_whitespace);
         names.extend(named(&LISTED, |byte| *byte == b','));
-        if !names.is_empty() {
-            return Purge { keys: Vec::new(), names };
+        let softly = named(&[SOFTLY], u8::is_ascii_whitespace);
+        let says_soft = head.headers.get("fastly-soft-purge").is_some_and(|soft| soft.as_bytes() == b"1");
+        // One purge is of one kind: where a name is to be purged hard, all are.
+        let is_soft = says_soft || (names.is_empty() && !softly.is_empty());
+        names.extend(softly);
+        if !names.is_empty() || head.method.as_str() == PURGEKEYS {
+            return Purge { keys: Vec::new(), names, is_soft };
         }
         let is_regex = head.headers.get("x-purge-method").is_some_and(|method| method.as_bytes() == b"regex");
         if let Some(begin) = head.uri.path().strip_suffix(".*").filter(|_| is_regex) {
-            return Purge { keys: vec![keys.of_wider_prefix(head, begin)], names };
+            return Purge { keys: vec![keys.of_wider_prefix(head, begin)], names, is_soft };
         }
-        Purge { keys: keys.of_target(head, route).collect(), names }
+        Purge { keys: keys.of_target(head, route).collect(), names, is_soft }
     }
 }
 
@@ -67,6 +83,16 @@ mod tests {
     }
 
     #[test]
+    fn a_purge_is_soft_where_all_of_it_says_so() {
+        let is_soft = |fields: &[(&str, &str)]| of("/", fields).is_soft;
+        assert!(is_soft(&[("fastly-soft-purge", "1")]) && is_soft(&[("xkey-softpurge", "a")]));
+        assert!(is_soft(&[("fastly-soft-purge", "1"), ("surrogate-key", "a")]));
+        assert!(!is_soft(&[]) && !is_soft(&[("fastly-soft-purge", "0")]) && !is_soft(&[("xkey-purge", "a")]));
+        assert!(!is_soft(&[("xkey-softpurge", "a"), ("xkey-purge", "b")]), "b is to be gone");
+        assert!(!is_soft(&[("xkey-softpurge", " ")]), "it names nothing, so the request is about its address");
+    }
+
+    #[test]
     fn each_dialect_names_what_its_plugin_means() {
         assert_eq!(of("/a?b", &[]).keys, [keys().of_page("shop", "/a?b").unwrap()]);
         let names = |fields: &[(&str, &str)]| of("/", fields).names;
@@ -74,6 +100,7 @@ mod tests {
         assert_eq!(names(&[("xkey-purge", "a  b")]), text(&["a", "b"]));
         assert_eq!(names(&[("Cache-Tag", "a b, c,"), ("surrogate-key", "d")]), text(&["d", "a b", "c"]));
         assert_eq!(of("/", &[("xkey", "a")]).keys, [], "it is about names");
+        assert_eq!(names(&[("xkey-softpurge", "a b")]), text(&["a", "b"]));
         let under = |target| of(target, &[("x-purge-method", "regex")]).keys;
         let prefix = |prefix| vec![keys().of_prefix("shop", prefix).unwrap()];
         assert_eq!((under("/a/b/.*"), under("/.*")), (prefix("/a/b"), prefix("/")));

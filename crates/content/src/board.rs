@@ -1,19 +1,32 @@
 //! The home's own copy of its words: which are busy, how often each moved, and when each dependency moved last.
 //!
-//! A page word takes 8 bytes here and 8 in the table that proxies read. Who holds it is kept beside them, and only while somebody does.
+//! A page word takes 24 bytes here and 24 in the table that proxies read, with its hard word and its change word. Who holds it is kept beside them, and only while somebody does.
 
 use std::collections::BTreeMap;
 
+use crate::change::{Change, Last};
 use crate::hit::Kind;
 use crate::home::HomeAction;
 use crate::names::{Dependency, PageId};
 use crate::table::{PageTable, Word};
+
+/// Which updates leave their generation (rule H3): all that are to, outside of tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Notes {
+    pub hard: bool,
+    pub changed: bool,
+}
 
 /// Page words, everything word, clock and stamps of one home. Whatever changes a word also tells the driver to store it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Board {
     table: PageTable,
     pages: Vec<Word>,
+    /// Of each page word.
+    last: Vec<Last>,
+    last_of_all: Last,
+    /// H3: hard purges leave their generation, and other updates theirs.
+    notes: Notes,
     /// How many open updates keep a page word busy: those that are.
     holders: BTreeMap<u64, u32>,
     everything: Word,
@@ -27,7 +40,7 @@ pub(crate) struct Board {
 impl Board {
     /// Words that begin where no earlier life of this node can have come: 2^31 movements before the next one's
     /// (rule C1). Proxies compare the incarnation too, so even a life that moves more often confuses nobody.
-    pub(crate) fn new(table: PageTable, stamps: u32) -> Self {
+    pub(crate) fn new(table: PageTable, stamps: u32, notes: Notes) -> Self {
         let origin = u64::from(table.home().start) << 31;
         let free = Word::new(origin, false);
         let pages = usize::try_from(table.slots()).expect("invariant: a table of this machine fits its memory");
@@ -35,6 +48,9 @@ impl Board {
         Board {
             table,
             pages: vec![free; pages],
+            last: vec![Last::new(origin); pages],
+            last_of_all: Last::new(origin),
+            notes,
             holders: BTreeMap::new(),
             everything: free,
             holders_of_everything: 0,
@@ -75,7 +91,14 @@ impl Board {
                 (PageTable::clock_offset(), self.clock),
                 (PageTable::purge_offset(), self.purge.0),
             ])
+            .chain(words_of(PageTable::last_change_of_all_offsets(), self.last_of_all))
             .chain(pages)
+            .chain(
+                self.last
+                    .iter()
+                    .enumerate()
+                    .flat_map(|(at, &last)| words_of(self.table.slot_last_change_offsets(at as u64), last)),
+            )
     }
 
     /// When the dependency moved last, as a clock value; later if others share its stamp.
@@ -93,16 +116,25 @@ impl Board {
         out.push(HomeAction::Store { offset: PageTable::clock_offset(), word: self.clock });
     }
 
-    /// Bumps a page word without anybody holding it.
+    /// Bumps a page word without anybody holding it. Updates of what its copies were made of may not reach it from now on: that counts as a hard purge.
     pub(crate) fn bump(&mut self, slot: u64, out: &mut Vec<HomeAction>) {
         let word = self.pages[slot as usize];
+        self.note(slot, Change::Hard, out);
         self.set(slot, Word::new(word.generation() + 1, word.is_busy()), out);
     }
 
-    /// Bumps a page word and keeps it busy.
-    pub(crate) fn hold(&mut self, slot: u64, out: &mut Vec<HomeAction>) {
+    /// Bumps a page word for an update of this kind, and keeps it busy.
+    pub(crate) fn hold(&mut self, slot: u64, change: Change, out: &mut Vec<HomeAction>) {
         *self.holders.entry(slot).or_insert(0) += 1;
+        self.note(slot, change, out);
         self.set(slot, Word::new(self.pages[slot as usize].generation() + 1, true), out);
+    }
+
+    /// The page word is about to be bumped for an update of this kind.
+    fn note(&mut self, slot: u64, change: Change, out: &mut Vec<HomeAction>) {
+        let next = self.pages[slot as usize].generation() + 1;
+        let offsets = self.table.slot_last_change_offsets(slot);
+        self.notes.note((&mut self.last[slot as usize], offsets), (change, next), out);
     }
 
     /// Gives a page word back, with a bump if `moved`; it is free when nobody else holds it.
@@ -129,9 +161,12 @@ impl Board {
         self.set_everything(Word::new(self.everything.generation() + u64::from(moved), left > 0), out);
     }
 
-    /// Bumps the purge word and keeps it busy.
-    pub(crate) fn hold_purge(&mut self, out: &mut Vec<HomeAction>) {
+    /// Bumps the purge word for an update of this kind, and keeps it busy.
+    pub(crate) fn hold_purge(&mut self, change: Change, out: &mut Vec<HomeAction>) {
         self.holders_of_purge += 1;
+        let next = self.purge.generation() + 1;
+        let offsets = PageTable::last_change_of_all_offsets();
+        self.notes.note((&mut self.last_of_all, offsets), (change, next), out);
         self.set_purge(Word::new(self.purge.generation() + 1, true), out);
     }
 
@@ -160,4 +195,30 @@ impl Board {
     fn stamp_index(&self, dependency: Dependency) -> usize {
         dependency.0 as usize & (self.stamps.len() - 1)
     }
+}
+
+impl Notes {
+    /// A word is about to be bumped to this generation for an update of this kind.
+    fn note(
+        self,
+        (last, offsets): (&mut Last, [u64; 2]),
+        (change, generation): (Change, u64),
+        out: &mut Vec<HomeAction>,
+    ) {
+        let before = *last;
+        last.note(change, generation);
+        if !self.hard {
+            last.hard = before.hard;
+        }
+        if !self.changed {
+            last.changed = before.changed;
+        }
+        let is_new =
+            words_of(offsets, *last).into_iter().zip(words_of(offsets, before)).filter(|(new, old)| new != old);
+        out.extend(is_new.map(|((offset, word), _)| HomeAction::Store { offset, word }));
+    }
+}
+
+fn words_of([hard, changed]: [u64; 2], last: Last) -> [(u64, u64); 2] {
+    [(hard, last.hard), (changed, last.changed)]
 }

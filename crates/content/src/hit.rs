@@ -135,6 +135,11 @@ impl Stamp {
         if self.common & 1 == 0 && self.clock == STANDARD { Kind::Standard } else { Kind::Coherent }
     }
 
+    /// Generations of the page word and of the word of all pages that it was stored under.
+    pub(crate) fn generations(&self) -> (u64, u64) {
+        (self.word >> 1, self.common >> 1)
+    }
+
     /// Whether `other` was stored under later words of the same home, so that this is no copy to keep in its place.
     pub fn is_before(&self, other: &Stamp) -> bool {
         let generations = |stamp: &Stamp| [stamp.word >> 1, stamp.common >> 1];

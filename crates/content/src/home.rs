@@ -23,7 +23,8 @@ use verbena_terms::{Incarnation, MAX_DEPENDENCIES, Time, ViewNumber};
 
 pub use self::departure::KeptOut;
 use self::departure::{Departure, updaters_until};
-use crate::board::Board;
+use crate::board::{Board, Notes};
+use crate::change::Change;
 use crate::names::{Dependency, Scope};
 use crate::pages::Pages;
 use crate::rules::Rules;
@@ -33,7 +34,7 @@ use crate::wire::{Body, MAX_OPEN_UPDATES, Message, Updates};
 /// Bounds of a home, and the two times that rule P6 rests on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HomeLimits {
-    /// Page words, rounded up to a power of two; 8 bytes each, in shared memory. Too few cost misses.
+    /// Page words, rounded up to a power of two; with the two beside it 24 bytes each, in shared memory. Too few cost misses.
     pub slots: u32,
     /// Stamps of dependencies, rounded up to a power of two; 8 bytes each. Too few cost refused registrations.
     pub stamps: u32,
@@ -164,10 +165,11 @@ impl Home {
             dependencies: limits.dependencies.max(MAX_DEPENDENCIES),
             ..limits
         };
-        let mut board = Board::new(PageTable::new(me, limits.slots, names_fingerprint), limits.stamps);
+        let notes = Notes { hard: rules.hard_words, changed: rules.change_words };
+        let mut board = Board::new(PageTable::new(me, limits.slots, names_fingerprint), limits.stamps, notes);
         if rules.new_homes_busy {
             board.hold_everything(&mut Vec::new());
-            board.hold_purge(&mut Vec::new());
+            board.hold_purge(Change::Soft, &mut Vec::new());
         }
         Home {
             me,
@@ -311,8 +313,8 @@ impl Home {
             }
             Body::Begin { number, .. } if self.open.contains_key(&(updater, number)) => true,
             Body::Begin { .. } if self.numbers_of(updater).count() >= MAX_OPEN_UPDATES => false,
-            Body::Begin { number, scope } => {
-                self.begin(updater, number, scope, out);
+            Body::Begin { number, change, scope } => {
+                self.begin(updater, number, (scope, change), out);
                 true
             }
             Body::End { number } => {
@@ -322,7 +324,13 @@ impl Home {
         }
     }
 
-    fn begin(&mut self, updater: Incarnation, number: u64, scope: Scope, out: &mut Vec<HomeAction>) {
+    fn begin(
+        &mut self,
+        updater: Incarnation,
+        number: u64,
+        (scope, change): (Scope, Change),
+        out: &mut Vec<HomeAction>,
+    ) {
         let scope = match self.in_flight.len() + scope.dependencies().len() > self.limits.in_flight {
             // What it names may be what copies of either kind are found by.
             true => Scope::All,
@@ -336,17 +344,17 @@ impl Home {
             Scope::All => {
                 self.board.hold_everything(out);
                 if self.rules.purges_move {
-                    self.board.hold_purge(out);
+                    self.board.hold_purge(change, out);
                 }
                 Box::default()
             }
-            Scope::On(set) => self.hold_pages(set, out),
+            Scope::On(set) => self.hold_pages(set, change, out),
         };
         self.board.move_clock(scope.dependencies(), out);
         self.open.insert((updater, number), Open { scope, slots });
     }
 
-    fn hold_pages(&mut self, set: &[Dependency], out: &mut Vec<HomeAction>) -> Box<[u64]> {
+    fn hold_pages(&mut self, set: &[Dependency], change: Change, out: &mut Vec<HomeAction>) -> Box<[u64]> {
         let table = *self.board.table();
         let slots: BTreeSet<u64> = set
             .iter()
@@ -354,7 +362,7 @@ impl Home {
             .map(|page| table.slot(page))
             .collect();
         for &slot in &slots {
-            self.board.hold(slot, out);
+            self.board.hold(slot, change, out);
         }
         for &dependency in set {
             *self.in_flight.entry(dependency).or_insert(0) += 1;

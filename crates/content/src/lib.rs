@@ -17,6 +17,7 @@
 //! output is elsewhere. docs/concepts/never-stale.md tells why no answer is stale, docs/internals/RULES.md has the rules by number.
 
 mod board;
+mod change;
 mod dependencies;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzzing;
@@ -37,6 +38,7 @@ pub mod testing;
 mod updater;
 mod wire;
 
+pub use change::{Change, LastChanges, Rest};
 pub use dependencies::{Declared, DependencyField, Undeclared};
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

@@ -38,6 +38,10 @@ pub struct Rules {
     pub drops_bump: bool,
     /// H1: a purge of all moves the purge word.
     pub purges_move: bool,
+    /// H3: a hard purge leaves its generation in the hard word.
+    pub hard_words: bool,
+    /// H3: an update that is not soft leaves its generation in the change word.
+    pub change_words: bool,
     /// H6: a standard page is fetched by one request at a time, until its answer is stored.
     pub one_refresh: bool,
     /// P8: a waiter joins only before the registration is sent.
@@ -64,6 +68,8 @@ impl Rules {
         checked_again: true,
         drops_bump: true,
         purges_move: true,
+        hard_words: true,
+        change_words: true,
         one_refresh: true,
         waiters_early: true,
     };

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
+use crate::change::Change;
 use crate::home::is_after;
 use crate::names::Scope;
 use crate::wire::{Body, Updates};
@@ -52,18 +53,22 @@ impl Stream {
 
     /// Replaces all that is not acknowledged by the whole open set, and gives the number with which all of it is begun
     /// (it is not begun again with that rule switched off).
-    pub(crate) fn sync<'a>(&mut self, open: impl Iterator<Item = (u64, &'a Scope)> + Clone, begun_again: bool) -> u32 {
+    pub(crate) fn sync<'a>(
+        &mut self,
+        open: impl Iterator<Item = (u64, Change, &'a Scope)> + Clone,
+        begun_again: bool,
+    ) -> u32 {
         let first = self.last().wrapping_add(1);
         let begins: Vec<Body> = open
             .clone()
             .filter(|_| begun_again)
-            .map(|(number, scope)| Body::Begin { number, scope: scope.clone() })
+            .map(|(number, change, scope)| Body::Begin { number, change, scope: scope.clone() })
             .collect();
         // The sync keeps the number after everything that it stands for; the home may jump to it.
         self.acknowledged = first.wrapping_sub(1);
         self.queue.clear();
         let through = first.wrapping_add(begins.len() as u32);
-        self.queue.push_back(Body::Sync { open: open.map(|(number, _)| number).collect(), through });
+        self.queue.push_back(Body::Sync { open: open.map(|(number, ..)| number).collect(), through });
         self.queue.extend(begins);
         self.through = through;
         through

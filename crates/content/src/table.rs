@@ -4,7 +4,7 @@
 //! page table: one at each home, written by the home alone, read by every proxy
 //!
 //!    0  +--------------------------------+
-//!       | header "VPGW", version 2       |
+//!       | header "VPGW", version 3       |
 //!    8  | incarnation of the home        |   [rank : 32 | start : 32]
 //!   16  | slots, a power of two          |
 //!   24  | fingerprint of the names' key  |
@@ -13,9 +13,15 @@
 //!       | everything                     |   [generation : 63 | busy : 1]
 //!   72  | clock                          |   movements at this home
 //!   80  | purge                          |   [generation : 63 | busy : 1]
-//!   88  | 0                              |
+//!   88  | hard word of the purge word    |   generation of the last hard purge of all
+//!   96  | change word of the purge word  |   generation of the last update of all that was not soft
+//!  104  | 0                              |
 //!  128  +--------------------------------+
 //!       | page word 0                    |   [generation : 63 | busy : 1]
+//!       | ...                            |
+//!       +--------------------------------+
+//!       | hard word of page word 0       |   generation of its last hard purge
+//!       | change word of page word 0     |   generation of its last update that was not soft
 //!       | ...                            |
 //!       +--------------------------------+
 //!
@@ -41,7 +47,7 @@ use verbena_terms::{Format, FormatError, Incarnation, ViewNumber};
 use crate::names::PageId;
 
 /// What stands first in a page table.
-pub const PAGE_TABLE: Format = Format::new(*b"VPGW", 2);
+pub const PAGE_TABLE: Format = Format::new(*b"VPGW", 3);
 /// What stands first in a region of acknowledgements.
 pub const ACKNOWLEDGEMENTS: Format = Format::new(*b"VACK", 1);
 /// Words of a page table that a proxy reads to [`check`](PageTable::check) it.
@@ -50,6 +56,7 @@ pub const PAGE_TABLE_HEADER_WORDS: usize = 4;
 const EVERYTHING: u64 = 64;
 const CLOCK: u64 = 72;
 const PURGE: u64 = 80;
+const LAST_CHANGES: u64 = 88;
 const PAGES: u64 = 128;
 const WORDS: u64 = 64;
 
@@ -162,7 +169,7 @@ impl PageTable {
 
     /// Bytes of the region.
     pub fn region_bytes(&self) -> u64 {
-        PAGES + 8 * self.slots
+        PAGES + 3 * 8 * self.slots
     }
 
     /// Which page word belongs to the page. Pages may share one: it costs each other needless misses, nothing else.
@@ -182,6 +189,27 @@ impl PageTable {
     pub fn slot_offset(&self, slot: u64) -> u64 {
         debug_assert!(slot < self.slots);
         PAGES + 8 * slot
+    }
+
+    /// Byte offsets of the hard word and the change word of the page word in this slot (rule H3).
+    #[inline]
+    pub fn slot_last_change_offsets(&self, slot: u64) -> [u64; 2] {
+        debug_assert!(slot < self.slots);
+        let hard = PAGES + 8 * self.slots + 16 * slot;
+        [hard, hard + 8]
+    }
+
+    /// Byte offsets of the hard word and the change word of the purge word.
+    pub const fn last_change_of_all_offsets() -> [u64; 2] {
+        [LAST_CHANGES, LAST_CHANGES + 8]
+    }
+
+    /// Byte offsets of the hard words and change words that a page's copies are compared with: its own two, and those of all.
+    #[inline]
+    pub fn last_change_offsets(&self, page: PageId) -> [u64; 4] {
+        let [hard, changed] = self.slot_last_change_offsets(self.slot(page));
+        let [all_hard, all_changed] = PageTable::last_change_of_all_offsets();
+        [hard, changed, all_hard, all_changed]
     }
 
     /// Byte offset of the everything word.
@@ -260,7 +288,9 @@ mod tests {
     fn a_table_is_known_by_its_header() {
         let table = PageTable::new(HOME, 1000, 77);
         assert_eq!(table.slots(), 1024);
-        assert_eq!(table.region_bytes(), 128 + 8 * 1024);
+        assert_eq!(table.region_bytes(), 128 + 3 * 8 * 1024);
+        let last = 128 + 8 * 1024 + 16;
+        assert_eq!(table.last_change_offsets(PageId(1025)), [last, last + 8, 88, 96]);
         assert_eq!(PageTable::check(HOME, table.header(), 77), Ok(table));
         assert_eq!(table.page_offset(PageId(1025)), 136);
     }

@@ -29,6 +29,7 @@ use verbena_cluster::{Lease, Role, View};
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use self::state::{Check, State};
+use crate::change::Change;
 use crate::names::Scope;
 use crate::rules::Rules;
 use crate::stream::{Letterhead, Stream};
@@ -155,6 +156,7 @@ pub struct Updater {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Update {
     number: u64,
+    change: Change,
     scope: Scope,
     state: State,
     /// For each stream, the message by which the home knows of it.
@@ -238,8 +240,19 @@ impl Updater {
         self.streams.iter().filter(|stream| stream.is_waiting()).map(|stream| stream.word)
     }
 
-    /// Begins an update. [`UpdaterAction::Forward`] or [`UpdaterAction::Abort`] follows.
+    /// Begins an update that changes what pages are made of. [`UpdaterAction::Forward`] or [`UpdaterAction::Abort`] follows.
     pub fn begin(&mut self, scope: Scope, now: Time, out: &mut Vec<UpdaterAction>) -> Result<UpdateId, BeginError> {
+        self.begin_as(Change::Write, scope, now, out)
+    }
+
+    /// The same of an update that says this of what it touches.
+    pub fn begin_as(
+        &mut self,
+        change: Change,
+        scope: Scope,
+        now: Time,
+        out: &mut Vec<UpdaterAction>,
+    ) -> Result<UpdateId, BeginError> {
         if self.is_closed && self.rules.leavers_begin_nothing {
             return Err(BeginError::Leaving);
         }
@@ -249,7 +262,7 @@ impl Updater {
         let id = UpdateId(self.next_id);
         self.next_id += 1;
         let state = State::Beginning { deadline: now + self.limits.begin_deadline };
-        self.open(id, scope, state, now, out);
+        self.open(id, (scope, change), state, now, out);
         self.advance(now, out);
         Ok(id)
     }
@@ -444,21 +457,28 @@ impl Updater {
     fn confirm(&mut self, id: UpdateId, now: Time, out: &mut Vec<UpdaterAction>) {
         let Some(update) = self.updates.remove(&id) else { return };
         let state = State::Confirming { deadline: now + self.limits.begin_deadline, client_waits: true };
-        self.open(id, update.scope, state, now, out);
+        self.open(id, (update.scope, update.change), state, now, out);
         self.say(Body::End { number: update.number }, now, out);
         out.push(UpdaterAction::Ended(update.number));
         self.advance(now, out);
     }
 
-    fn open(&mut self, id: UpdateId, scope: Scope, state: State, now: Time, out: &mut Vec<UpdaterAction>) {
+    fn open(
+        &mut self,
+        id: UpdateId,
+        (scope, change): (Scope, Change),
+        state: State,
+        now: Time,
+        out: &mut Vec<UpdaterAction>,
+    ) {
         let number = self.next_number;
         self.next_number += 1;
         if self.rules.recorded_first {
             out.push(UpdaterAction::Opened { number, scope: scope.clone() });
         }
-        let body = Body::Begin { number, scope: scope.clone() };
+        let body = Body::Begin { number, change, scope: scope.clone() };
         let begun = self.say(body, now, out);
-        self.updates.insert(id, Update { number, scope, state, begun });
+        self.updates.insert(id, Update { number, change, scope, state, begun });
     }
 
     fn end(&mut self, id: UpdateId, now: Time, out: &mut Vec<UpdaterAction>) {
@@ -489,7 +509,7 @@ impl Updater {
     fn sync(&mut self, at: usize, now: Time, out: &mut Vec<UpdaterAction>) {
         let Some(head) = self.letterhead() else { return };
         let stream = &mut self.streams[at];
-        let open = self.updates.values().map(|update| (update.number, &update.scope));
+        let open = self.updates.values().map(|update| (update.number, update.change, &update.scope));
         let through = stream.sync(open, self.rules.begun_again);
         for update in self.updates.values_mut() {
             update.begun.resize(update.begun.len().max(at + 1), 0);

@@ -3,15 +3,16 @@
 //! ```text
 //!  0        4         6         8
 //!  +--------+---------+---------+------------------------------------------+
-//!  | "VCNT" |    2    |    0    |  one message, postcard 1 (varints)        |
+//!  | "VCNT" |    3    |    0    |  one message, postcard 1 (varints)        |
 //!  +--------+---------+---------+------------------------------------------+
 //!
 //!  message     = 0 updates | 1 register | 2 registered
 //!  updates     = view from to word names first bodies      updater -> home    (rule P3)
-//!  body        = 0 sync open through | 1 begin number scope | 2 end number
+//!  body        = 0 sync open through | 1 begin number change scope | 2 end number
 //!  register    = view from to request page kind scope clock page-word common-word    proxy -> home    (rule P2)
 //!  registered  = view from to request ( 0 page-word | 1 refusal )                   home -> proxy
 //!  kind        = 0 coherent, its common word is the everything word | 1 standard, the purge word (rule H1)
+//!  change      = 0 hard purge | 1 write | 2 soft purge (rule H3)
 //!  scope       = 0 everything | 1 dependencies, sorted, each once | 2 all, of an update alone
 //! ```
 //!
@@ -22,12 +23,13 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use verbena_terms::{Format, FormatError, Incarnation, ViewNumber};
 
+use crate::change::Change;
 use crate::hit::Kind;
 use crate::names::{PageId, Scope};
 use crate::table::Word;
 
 /// What a frame of this protocol begins with.
-pub const FRAME: Format = Format::new(*b"VCNT", 2);
+pub const FRAME: Format = Format::new(*b"VCNT", 3);
 /// Longest frame, in bytes. A longer one is refused unread.
 pub const MAX_FRAME_BYTES: usize = 64 * 1024;
 /// Most updates that one updater may have open.
@@ -78,6 +80,8 @@ pub enum Body {
     Begin {
         /// Its number at its updater.
         number: u64,
+        /// What it says of what it touches.
+        change: Change,
         /// What it touches.
         scope: Scope,
     },
@@ -279,7 +283,11 @@ mod tests {
             first: u32::MAX,
             bodies: vec![
                 Body::Sync { open: vec![1, u64::MAX], through: 3 },
-                Body::Begin { number: 1, scope: Scope::of([Dependency(5), Dependency(u64::MAX)]) },
+                Body::Begin {
+                    number: 1,
+                    change: Change::Soft,
+                    scope: Scope::of([Dependency(5), Dependency(u64::MAX)]),
+                },
                 Body::End { number: 1 },
             ],
         })
@@ -336,7 +344,10 @@ mod tests {
             updates.bodies = vec![body];
             Message::decode(&Message::Updates(updates).encode()).unwrap_err()
         };
-        assert_eq!(refused(Body::Begin { number: 1, scope: unsorted }), WireError::Bounds("a scope"));
+        assert_eq!(
+            refused(Body::Begin { number: 1, change: Change::Hard, scope: unsorted }),
+            WireError::Bounds("a scope")
+        );
         let open = (0..MAX_OPEN_UPDATES as u64 + 1).collect();
         assert_eq!(refused(Body::Sync { open, through: 1 }), WireError::Bounds("an open set"));
         let mut trailing = updates().encode();

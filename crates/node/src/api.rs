@@ -29,13 +29,12 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use verbena_caching::{Key, Keys, MOST_PREFIXES};
 use verbena_content::service::{Content, Finish, Ticket};
-use verbena_content::{PageId, Scope};
+use verbena_content::{Change, Scope};
 use verbena_metrics::Registry;
 use verbena_protocol::api::{Begun, End, Ended, HELPER_WAITS, Outcome, Problem, Purged, Touched, Word, Words};
 use verbena_protocol::wire::SAMPLED_KEYS;
-use verbena_terms::{Clock, MAX_DEPENDENCIES, MAX_DEPENDENCY_NAME_BYTES};
+use verbena_terms::Clock;
 
 use crate::announced::Elsewhere;
 use crate::answers::pages;
@@ -47,6 +46,7 @@ use crate::file::File;
 use crate::neighbours::Neighbours;
 use crate::random::random;
 use crate::status::Status;
+use crate::touched::{self, page};
 
 /// Connections at once; more wait.
 pub(crate) const CONNECTIONS: usize = 1024;
@@ -338,10 +338,16 @@ impl Api {
         let unavailable = |problem: String| error(StatusCode::SERVICE_UNAVAILABLE, problem);
         let touched: Touched = read(body).await?;
         let is_purge = all == Scope::All;
-        let scope = self.scope(&touched, all).map_err(bad_request)?;
+        let change = match (is_purge, touched.soft) {
+            (false, false) => Change::Write,
+            (true, false) => Change::Hard,
+            (true, true) => Change::Soft,
+            (false, true) => return Err(bad_request("\"soft\" is for a purge: a write makes pages old in any case")),
+        };
+        let scope = touched::scope(&self.sources.content, &touched, all).map_err(bad_request)?;
         let elsewhere = Elsewhere::begin(self.sources.applications.as_ref(), &touched, is_purge).await;
         let elsewhere = elsewhere.map_err(|problem| unavailable(problem.to_string()))?;
-        match self.sources.content.begin(scope).await {
+        match self.sources.content.begin_as(change, scope).await {
             Ok(ticket) => Ok(Begin { ticket, elsewhere }),
             Err(refused) => {
                 elsewhere.end(Outcome::NotSent).await;
@@ -422,59 +428,6 @@ impl Api {
             }
         }
     }
-
-    /// `all` is what everything means.
-    fn scope(&self, touched: &Touched, all: Scope) -> std::result::Result<Scope, String> {
-        let content = &self.sources.content;
-        let Touched { dependencies, pages, prefixes, everything } = touched;
-        let named = dependencies.len() + pages.len() + prefixes.len();
-        if *everything == (named > 0) {
-            return Err(
-                "give \"dependencies\": [names], \"pages\": [addresses], \"prefixes\": [addresses], or \"everything\": true"
-                    .into(),
-            );
-        }
-        if *everything {
-            return Ok(all);
-        }
-        if named > MAX_DEPENDENCIES {
-            return Err(format!("{named} dependencies and pages; at most {MAX_DEPENDENCIES}, or everything"));
-        }
-        let mut touches = Vec::with_capacity(named);
-        for name in dependencies {
-            if name.is_empty() || name.len() > MAX_DEPENDENCY_NAME_BYTES {
-                return Err(format!("a dependency's name of {} bytes; 1 to {MAX_DEPENDENCY_NAME_BYTES}", name.len()));
-            }
-            touches.push(content.names().dependency(name.as_bytes()));
-        }
-        for address in pages {
-            let Some(page) = page(content, |keys| keys.of_address(address)) else {
-                return Err(format!(
-                    "{address:?} is no address of a page: http://HOST/PATH?QUERY as clients ask for it"
-                ));
-            };
-            touches.push(page.into());
-            // A route may have changed the query with which clients ask for it.
-            if let Some(any_query) = self::page(content, |keys| keys.of_any_query_at(address)) {
-                touches.push(any_query.into());
-            }
-        }
-        for address in prefixes {
-            let Some(prefix) = page(content, |keys| keys.of_prefix_at(address)) else {
-                return Err(format!(
-                    "{address:?} is no prefix of addresses: http://HOST/PATH without a query, of {MOST_PREFIXES} segments at most"
-                ));
-            };
-            touches.push(prefix.into());
-        }
-        Ok(Scope::of_update(touches))
-    }
-}
-
-/// The page with this key, as the cluster's words know it.
-fn page(content: &Content, key: impl FnOnce(&Keys) -> Option<Key>) -> Option<PageId> {
-    let key = key(&Keys::new(content.names().page_secret()))?;
-    Some(content.names().page(&key.0.to_le_bytes()))
 }
 
 impl Open {

@@ -66,6 +66,7 @@ mod teller;
 mod thread;
 mod tickets;
 mod told;
+mod touched;
 mod waiting;
 mod windows;
 

@@ -13,7 +13,8 @@
 //!
 //!  each                                  400 Problem  the request makes no sense
 //!
-//!  Touched   {"dependencies": ["product:7"], "pages": ["http://shop/product/7?in=red"]}, both or one of them, or {"everything": true}
+//!  Touched   {"dependencies": ["product:7"], "pages": ["http://shop/product/7?in=red"]}, both or one of them, or {"everything": true};
+//!            of a purge also "soft": true
 //!  Begun     {"update": "5f0c19d2a7e34b86-17"}
 //!  End       {"outcome": "done" | "not-sent" | "unknown"}
 //!  Ended     {"acknowledge": true}
@@ -56,6 +57,9 @@ pub struct Touched {
     /// All there is; then there are no names and no pages.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub everything: bool,
+    /// Of a purge: copies are old and not wrong (rule H3).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub soft: bool,
 }
 
 /// A request that the proxy beside the helper is to explain, and not to answer.

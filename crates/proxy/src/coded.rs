@@ -31,7 +31,7 @@ use crate::body::Body;
 use crate::cache::Cache;
 use crate::exchange::Exchange;
 use crate::page::{Aged, Page};
-use crate::standard::Base;
+use crate::standard::opened;
 
 /// What is spent on a body: about 20 to 60 MB/s, for sizes that are near the best.
 const GZIP_LEVEL: u32 = 6;
@@ -198,7 +198,7 @@ impl Making {
             }
         };
         observed.latency.record(began.elapsed());
-        let mut headers = Base::of(page.clone(), &cache.shapes).headers;
+        let (mut headers, _) = opened(page.clone(), &cache.shapes);
         coding.head(&mut headers, coded.len());
         cache.keep_at(self.key, page.coded(&headers, coded, &cache.shapes));
     }

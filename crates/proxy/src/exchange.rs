@@ -128,8 +128,8 @@ impl Exchange {
         let wanted = Wanted::of(&head, !hyper::body::Body::is_end_stream(&body), &route, &self.cache.keys);
         let is_part = wanted.intent == Intent::Pass(Reason::Range);
         let looked = (wanted.intent == Intent::Look || is_part).then(|| self.look(&head, &wanted, &route));
-        if let Some(Looked::Done(Ok(Served { key, copy, aged, refresh }))) = looked {
-            let whole = self.hit((&head, &route), (key, copy), aged);
+        if let Some(Looked::Done(Ok(Served { key, copy, aged, detail, refresh }))) = looked {
+            let whole = self.hit((&head, &route), (key, copy), (aged, detail));
             let answer = Ok(if is_part { part(&head, whole, &self.cache.keys) } else { whole });
             self.answered(Done::Hit, &observed.hit_latency, began, &answer);
             if let Some(missing) = refresh {
@@ -157,9 +157,13 @@ impl Exchange {
                 Some(Looked::Done(looked)) => looked,
                 None => unreachable!("invariant: a part is looked for"),
             };
+            let looked = match looked {
+                Err(missing) => self.cache.reconsidered(missing, &wants.wanted).await,
+                served => served,
+            };
             match looked {
-                Ok(Served { key, copy, aged, .. }) => {
-                    let whole = self.hit((&wants.head, &wants.route), (key, copy), aged);
+                Ok(Served { key, copy, aged, detail, .. }) => {
+                    let whole = self.hit((&wants.head, &wants.route), (key, copy), (aged, detail));
                     let answer = Ok(part(&wants.head, whole, &self.cache.keys));
                     self.answered(Done::Hit, &observed.hit_latency, began, &answer);
                     return answer;
@@ -179,11 +183,11 @@ impl Exchange {
             }
             Intent::Pass(reason) => {
                 let noted = forwarded("bypass", Some(reason.name()));
-                let old = old.map(|page| (wants.head.clone(), page));
+                let old = old.map(|old| (wants.head.clone(), old));
                 let passed = self.pass(wants, None, Conditions::All, noted).await;
                 match old {
-                    Some((head, page)) if is_failure(passed.status()) && self.serves_for_failed_origin(&page) => {
-                        let part = part(&head, self.stale(&head, page), &self.cache.keys);
+                    Some((head, old)) if is_failure(passed.status()) && self.serves_for_failed_origin(&old) => {
+                        let part = part(&head, self.stale(&head, old), &self.cache.keys);
                         (Done::Hit, &observed.hit_latency, Ok(part))
                     }
                     _ => (Done::Pass, &observed.miss_latency, Ok(passed)),
@@ -236,8 +240,13 @@ impl Exchange {
     }
 
     /// A hit.
-    fn hit(&self, request: (&request::Parts, &Route), copy: (Key, Page), aged: Option<Aged>) -> Response<Body> {
-        let noted = aged.map_or(CacheStatus::Hit, |Aged { ttl, .. }| CacheStatus::Aged { ttl, detail: None });
+    fn hit(
+        &self,
+        request: (&request::Parts, &Route),
+        copy: (Key, Page),
+        (aged, detail): (Option<Aged>, Option<&'static str>),
+    ) -> Response<Body> {
+        let noted = aged.map_or(CacheStatus::Hit, |Aged { ttl, .. }| CacheStatus::Aged { ttl, detail });
         self.copied_as_accepted(request, copy, noted, aged)
     }
 
@@ -250,9 +259,13 @@ impl Exchange {
                 Looked::Done(looked) => looked,
                 Looked::Reading(found, reading) => self.cache.looked(found, reading.words().await, wanted),
             };
+            let looked = match looked {
+                Err(missing) => self.cache.reconsidered(missing, wanted).await,
+                served => served,
+            };
             let missing = match looked {
-                Ok(Served { key, copy, aged, refresh }) => {
-                    let answer = self.hit((head, route), (key, copy), aged);
+                Ok(Served { key, copy, aged, detail, refresh }) => {
+                    let answer = self.hit((head, route), (key, copy), (aged, detail));
                     if let Some(missing) = refresh {
                         self.refresh(Wants { body: None, ..wants }, *missing);
                     }
@@ -363,7 +376,7 @@ impl Exchange {
                 Some((head, base)) if is_failure(passed.status()) && self.serves_for_failed_origin(&base) => {
                     return (Done::Hit, self.stale(&head, base));
                 }
-                Some((_, base)) if alone == HEAD => self.compare(key, base, &passed).await,
+                Some((_, base)) if alone == HEAD => self.compare(key, base.page, &passed).await,
                 _ if wants_newest && !is_failure(passed.status()) => self.cache.overtaken(key).await,
                 _ => {}
             }

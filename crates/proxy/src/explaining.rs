@@ -15,6 +15,7 @@ use crate::answer;
 use crate::cache::{Cache, Foreseen, Found};
 use crate::exchange::{HEAD, is_for_all};
 use crate::looked::{Served, kind_of};
+use crate::old::SOFT_PURGE;
 use crate::page::Page;
 
 /// What the proxy adds where TLS carries a request.
@@ -143,7 +144,7 @@ impl Explainer {
         let coding = route.compress.accepted(&head, &route.cookies).filter(|_| coding).map(Coding::name);
         let shown = (wanted.key, found.key, found.page);
         let copy = found.copy.clone().map(|copy| self.shown(found.key, copy, &route));
-        let Judged { outcome, says, why, detail } = self.judge(&head, &wanted, found, words);
+        let Judged { outcome, says, why, detail } = self.judge(&head, &wanted, found, words).await;
         Ok(Explained {
             outcome,
             says,
@@ -163,7 +164,7 @@ impl Explainer {
     }
 
     /// As [`Exchange::respond`](crate::exchange::Exchange::respond) goes about it, in that order.
-    fn judge(&self, head: &request::Parts, wanted: &Wanted, found: Found, words: Read) -> Judged {
+    async fn judge(&self, head: &request::Parts, wanted: &Wanted, found: Found, words: Read) -> Judged {
         let is_part = wanted.intent == Intent::Pass(Reason::Range);
         match wanted.intent {
             Intent::Update(bracket) => return of_write(bracket),
@@ -174,13 +175,20 @@ impl Explainer {
             Intent::Pass(_) | Intent::Look => {}
         }
         let (key, page) = (found.key, found.page);
-        let missing = match self.cache.looked(found, words, wanted) {
-            Ok(Served { refresh, .. }) => {
-                let says = match refresh {
-                    None => "answered from the copy",
-                    Some(_) => "answered from the copy, which is fetched anew for the requests behind it",
+        let looked = match self.cache.looked(found, words, wanted) {
+            Err(missing) => self.cache.reconsidered(missing, wanted).await,
+            served => served,
+        };
+        let missing = match looked {
+            Ok(Served { refresh, detail, .. }) => {
+                let says = match (refresh, detail) {
+                    (None, _) => "answered from the copy",
+                    (Some(_), Some(SOFT_PURGE)) => {
+                        "answered from the copy, which was purged softly and is fetched anew for the requests behind it"
+                    }
+                    (Some(_), _) => "answered from the copy, which is fetched anew for the requests behind it",
                 };
-                return judged("hit", says, None, None);
+                return judged("hit", says, None, detail);
             }
             Err(missing) => missing,
         };
@@ -201,7 +209,8 @@ impl Explainer {
         }
         let now = self.cache.content.now();
         let is_for = |copy: &Page| copy.is_for(wanted.credentials) && is_for_all(copy, wanted, now);
-        match (self.cache.foresee(key, (page, kind_of(wanted.mode)), words, is_for), missing.base) {
+        let base = missing.base.filter(|base| base.can_be_asked_about(&self.cache));
+        match (self.cache.foresee(key, (page, kind_of(wanted.mode)), words, is_for), base) {
             (Foreseen::Alone(reason), _) => {
                 let says = "fetched for this client alone, and not stored";
                 judged("pass", says, why, detail.or(Some(reason)))

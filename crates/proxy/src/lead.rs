@@ -8,8 +8,8 @@ use http::header::{ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use http::{HeaderValue, Response, StatusCode, request};
 use http_body_util::BodyExt;
 use verbena_caching::{
-    Answer, Arrival, CacheStatus, Conditions, Keys, Reason, Route, answer_by_dates_too, ask_whether, freshened,
-    has_tag, may_be_coded, store, varies_by_coding,
+    Answer, Arrival, CacheStatus, Conditions, Keys, Reason, Route, answer_by_dates_too, freshened, has_tag,
+    may_be_coded, store, varies_by_coding,
 };
 use verbena_content::{Dependency, Kind, Undeclared, Unstorable};
 
@@ -30,15 +30,22 @@ impl Exchange {
     /// Fetches a page for all that wait for it, and for the store.
     pub async fn lead(self: &Arc<Self>, wants: Wants, missing: Missing, leader: Leader) -> Response<Body> {
         let Wants { head, body, wanted, route, client, began } = wants;
-        let Missing { page: id, why, detail, base, .. } = missing;
-        let mut base = base.map(|page| Base::of(page, &self.cache.shapes));
+        let Missing { page: id, why, detail, mut base, .. } = missing;
         let mut place = match self.connections.place((began + self.patience).into()).await {
             Ok(place) => place,
-            Err(failure) => return self.failed_or_stale(&head, base, failure, why),
+            Err(failure) => {
+                let base = base.map(|old| Base::of(old, &self.cache.shapes));
+                return self.failed_or_stale(&head, base, failure, why);
+            }
         };
         if place.waited {
             leader.waited(id).await;
+            // What was left of it was left of it by the words of before (rule H3).
+            if let Some(old) = base.take() {
+                base = self.cache.reconsidered_after_wait(old, id).await;
+            }
         }
+        let mut base = base.map(|old| Base::of(old, &self.cache.shapes));
         let asked = self.cache.content.now();
         let (mut outgoing, hidden) = self.outgoing(head.clone(), wanted.intent, Conditions::Withheld, &route, client);
         let kind = kind_of(wanted.mode);
@@ -50,7 +57,7 @@ impl Exchange {
         if let Some(charging) = &charging {
             charging.mark(&mut outgoing.headers);
         }
-        let asks = base.as_ref().is_some_and(|base| ask_whether(&mut outgoing.headers, &base.headers));
+        let asks = base.as_ref().is_some_and(|base| base.old.asks(&mut outgoing.headers, &base.headers));
         let mut sent = self.connections.read(&outgoing, Some(&mut place)).await;
         let is_right_still = |answered: &&Response<_>| asks && answered.status() == StatusCode::NOT_MODIFIED;
         if let Some(not_modified) = sent.as_ref().ok().filter(is_right_still)
@@ -75,10 +82,10 @@ impl Exchange {
             charging.heed(&mut answered.headers);
         }
         if is_failure(answered.status)
-            && let Some(base) = base.filter(|base| self.serves_for_failed_origin(&base.page))
+            && let Some(base) = base.filter(|base| self.serves_for_failed_origin(&base.old))
         {
             leader.unstorable(Unstorable::Failure);
-            return self.stale(&head, base.page);
+            return self.stale(&head, base.old);
         }
         let came = self.cache.content.now();
         let arrival = Arrival {

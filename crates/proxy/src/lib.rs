@@ -33,6 +33,7 @@ mod lead;
 mod looked;
 mod mark;
 mod observed;
+mod old;
 mod origin;
 mod page;
 mod page_pool;

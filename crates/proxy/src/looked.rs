@@ -6,6 +6,7 @@ use verbena_terms::ViewNumber;
 
 use crate::answer;
 use crate::cache::{Cache, Found};
+use crate::old::Old;
 use crate::page::{Aged, Page};
 
 /// A validated page.
@@ -15,6 +16,8 @@ pub(crate) struct Served {
     pub copy: Page,
     /// Of a standard page.
     pub aged: Option<Aged>,
+    /// What `Cache-Status` says beside.
+    pub detail: Option<&'static str>,
     /// It is to be fetched anew for those that come.
     pub refresh: Option<Box<Missing>>,
 }
@@ -26,8 +29,10 @@ pub(crate) struct Missing {
     pub words: Option<(ViewNumber, Words)>,
     pub why: &'static str,
     pub detail: Option<&'static str>,
-    /// A standard page that was not purged, to be asked about (rule H4).
-    pub base: Option<Page>,
+    /// A standard page to be asked about, or to be answered if the origin fails (rules H3, H4, H12).
+    pub base: Option<Old>,
+    /// One that has moved, of which is not known yet what is left of it ([`Cache::reconsidered`]).
+    pub moved: Option<Page>,
 }
 
 impl Cache {
@@ -42,6 +47,7 @@ impl Cache {
         // What is judged is in hand; only now the clock, and only then the lease (rule P1).
         let now = self.content.now();
         let lease = self.content.lease();
+        let mut moved = None;
         let (why, detail, base) = match (copy, &words) {
             (None, _) => (if varies { "vary-miss" } else { "uri-miss" }, None, None),
             (Some(_), None) => ("stale", Some("no-words"), None),
@@ -52,19 +58,33 @@ impl Cache {
                     ("request", wanted.credentials.map(Reason::name), None)
                 }
                 Verdict::Fresh => match copy.times().map(|times| (times.judge(&wanted.wishes, now), times.aged(now))) {
-                    None => return Ok(Served { key, copy, aged: None, refresh: None }),
-                    Some((Use::Answer, aged)) => return Ok(Served { key, copy, aged: Some(aged), refresh: None }),
-                    Some((Use::AnswerAndRefresh, aged)) => {
-                        let (why, base) = ("stale", Some(copy.clone()));
-                        let missing = Missing { key, page, words: Some((*posted, *words)), why, detail: None, base };
-                        return Ok(Served { key, copy, aged: Some(aged), refresh: Some(Box::new(missing)) });
+                    None => return Ok(Served { key, copy, aged: None, detail: None, refresh: None }),
+                    Some((Use::Answer, aged)) => {
+                        return Ok(Served { key, copy, aged: Some(aged), detail: None, refresh: None });
                     }
-                    Some((Use::Validate, aged)) => (if aged.ttl > 0 { "request" } else { "stale" }, None, Some(copy)),
+                    Some((Use::AnswerAndRefresh, aged)) => {
+                        let base = Some(Old::unmoved(copy.clone()));
+                        let words = Some((*posted, *words));
+                        let missing = Missing { key, page, words, why: "stale", detail: None, base, moved };
+                        let refresh = Some(Box::new(missing));
+                        return Ok(Served { key, copy, aged: Some(aged), detail: None, refresh });
+                    }
+                    Some((Use::Validate, aged)) => {
+                        (if aged.ttl > 0 { "request" } else { "stale" }, None, Some(Old::unmoved(copy)))
+                    }
                 },
+                Verdict::Moved
+                    if copy.times().is_some()
+                        && kind_of(wanted.mode) == Kind::Standard
+                        && copy.is_for(wanted.credentials) =>
+                {
+                    moved = Some(copy);
+                    ("stale", Some(answer::verdict(Verdict::Moved)), None)
+                }
                 other => ("stale", Some(answer::verdict(other)), None),
             },
         };
-        Err(Box::new(Missing { key, page, words, why, detail, base }))
+        Err(Box::new(Missing { key, page, words, why, detail, base, moved }))
     }
 
     /// The page that this request leads, if it was stored after the request had looked for it: the fill before ended between that look and the beginning of this one.

@@ -77,9 +77,17 @@ impl Times {
         self.lifetime.judge(self.since(now), wishes)
     }
 
-    /// Whether its page may be answered because the origin fails.
-    pub fn may_answer_for_failed_origin(&self, now: Time) -> bool {
-        self.lifetime.may_answer_for_failed_origin(self.since(now))
+    /// The same of a page that was purged softly.
+    pub fn judge_purged_softly(&self, wishes: &Wishes, now: Time) -> Use {
+        self.lifetime.judge_purged_softly(self.since(now), wishes)
+    }
+
+    /// Whether its page may be answered because the origin fails; also where it was purged softly.
+    pub fn may_answer_for_failed_origin(&self, now: Time, is_purged: bool) -> bool {
+        match is_purged {
+            true => self.lifetime.may_answer_for_failed_origin_purged(self.since(now)),
+            false => self.lifetime.may_answer_for_failed_origin(self.since(now)),
+        }
     }
 
     /// How old its page is.

@@ -27,7 +27,7 @@ use crate::exchange::{Exchange, Wants};
 use crate::looked::{Missing, Served};
 use crate::page::{Aged, Page};
 use crate::shapes::Shapes;
-use crate::standard::Base;
+use crate::standard::opened;
 
 /// What `Cache-Status` says of an answer that came from another node's memory.
 const POOL: &str = "pool";
@@ -221,7 +221,7 @@ fn written(page: &Page, shapes: &Shapes, moment: Moment) -> Option<Vec<u8>> {
         return postcard::to_stdvec(&Record { form: FORM, stamp, what: What::Varies(names) }).ok();
     }
     let weak_tag = page.weak_tag().map(<[u8]>::to_vec);
-    let Base { page, headers, body } = Base::of(page.clone(), shapes);
+    let (headers, body) = opened(page.clone(), shapes);
     let copied = CopyRecord {
         status: page.status().as_u16(),
         expires: page.expires().map(|expires| moment.to_unix(expires)),

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, Method, Response, StatusCode, request};
-use verbena_caching::{PURGE, Purge};
-use verbena_content::Scope;
+use verbena_caching::{PURGE, PURGEKEYS, Purge};
+use verbena_content::{Change, Scope};
 use verbena_terms::MAX_DEPENDENCY_NAME_BYTES;
 
 use crate::answer::{self, forwarded};
@@ -55,7 +55,7 @@ impl Purgers {
 
     /// Whether a request of this method is for the cache.
     pub fn takes(&self, method: &Method) -> bool {
-        (!self.from.is_empty() || self.token.is_some()) && method.as_str() == PURGE
+        (!self.from.is_empty() || self.token.is_some()) && [PURGE, PURGEKEYS].contains(&method.as_str())
     }
 
     /// Whether the client may purge, by the head of its request as it came.
@@ -90,15 +90,24 @@ impl Exchange {
             return own(StatusCode::FORBIDDEN, text, "purge-refused");
         }
         let route = self.routes.find(head.uri.path());
-        let Purge { keys, names } = Purge::of(&head, &route, &self.cache.keys);
+        let Purge { keys, names, is_soft } = Purge::of(&head, &route, &self.cache.keys);
         if let Some(long) = names.iter().find(|name| name.len() > MAX_DEPENDENCY_NAME_BYTES) {
             let text = format!("a name of {} bytes; {MAX_DEPENDENCY_NAME_BYTES} at most", long.len());
             return own(StatusCode::BAD_REQUEST, &text, "purge-malformed");
         }
+        if keys.is_empty() && names.is_empty() {
+            return own(
+                StatusCode::BAD_REQUEST,
+                "PURGEKEYS names nothing: add xkey-purge or xkey-softpurge",
+                "purge-malformed",
+            );
+        }
         let content = &self.cache.content;
+        let change = if is_soft { Change::Soft } else { Change::Hard };
         let pages = keys.into_iter().map(|key| self.cache.page_of(key).into());
         let named = names.iter().map(|name| content.names().dependency(name));
-        match content.purge(Scope::of_update(pages.chain(named))).await {
+        match content.purge(change, Scope::of_update(pages.chain(named))).await {
+            Ok(()) if is_soft => own(StatusCode::OK, "purged softly", "purged-softly"),
             Ok(()) => own(StatusCode::OK, "purged", "purged"),
             Err(refused) => own(StatusCode::SERVICE_UNAVAILABLE, &format!("not purged: {refused}"), "purge-not-begun"),
         }

@@ -12,7 +12,7 @@ use verbena_caching::{
     Arrival, CacheStatus, Carried, Conditions, Hidden, Intent, Key, Reason, Request as Wanted, Route, for_refresh,
     is_of_another, store,
 };
-use verbena_content::{Declared, Dependency, DependencyField, Kind, PageId, Scope, Undeclared, Unstorable};
+use verbena_content::{Change, Declared, Dependency, DependencyField, Kind, PageId, Scope, Undeclared, Unstorable};
 use verbena_terms::Time;
 
 use crate::answer::{self, CACHE_STATUS, forwarded};
@@ -21,6 +21,7 @@ use crate::cache::Missed;
 use crate::exchange::{Exchange, Wants};
 use crate::fill::{About, Kept, Leader};
 use crate::looked::{Missing, kind_of};
+use crate::old::Old;
 use crate::origin::{Failure, Place};
 use crate::page::{Aged, Page};
 use crate::queries::Depends;
@@ -38,7 +39,7 @@ const ORIGIN_DOWN: &str = "origin-down";
 
 /// A stored page that the origin is asked about.
 pub(crate) struct Base {
-    pub page: Page,
+    pub old: Old,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
@@ -55,17 +56,23 @@ pub(crate) struct Fresh {
 }
 
 impl Base {
-    pub fn of(page: Page, shapes: &Shapes) -> Self {
-        let (mut headers, body) = page.clone().opened(shapes);
-        // The last one is that it was a hit.
-        let mut others: Vec<_> = headers.get_all(CACHE_STATUS).into_iter().cloned().collect();
-        others.pop();
-        headers.remove(CACHE_STATUS);
-        for other in others {
-            headers.append(CACHE_STATUS, other);
-        }
-        Base { page, headers, body }
+    pub fn of(old: Old, shapes: &Shapes) -> Self {
+        let (headers, body) = opened(old.page.clone(), shapes);
+        Base { old, headers, body }
     }
+}
+
+/// Head and body of a page, as they came.
+pub(crate) fn opened(page: Page, shapes: &Shapes) -> (HeaderMap, Bytes) {
+    let (mut headers, body) = page.opened(shapes);
+    // The last one is that it was a hit.
+    let mut others: Vec<_> = headers.get_all(CACHE_STATUS).into_iter().cloned().collect();
+    others.pop();
+    headers.remove(CACHE_STATUS);
+    for other in others {
+        headers.append(CACHE_STATUS, other);
+    }
+    (headers, body)
 }
 
 /// Whether a stale answer may stand for one of this status (RFC 5861 section 4).
@@ -93,15 +100,15 @@ impl Exchange {
     }
 
     /// Whether this page may be answered because the origin fails.
-    pub fn serves_for_failed_origin(&self, page: &Page) -> bool {
-        page.times().is_some_and(|times| times.may_answer_for_failed_origin(self.cache.content.now()))
+    pub fn serves_for_failed_origin(&self, old: &Old) -> bool {
+        old.may_answer_for_failed_origin(self.cache.content.now())
     }
 
     /// A copy whose life is over, because the origin fails.
-    pub fn stale(&self, head: &request::Parts, page: Page) -> Response<Body> {
-        let aged = page.times().map(|times| times.aged(self.cache.content.now()));
+    pub fn stale(&self, head: &request::Parts, old: Old) -> Response<Body> {
+        let aged = old.aged(self.cache.content.now());
         let ttl = aged.map_or(0, |aged| aged.ttl);
-        self.copied(head, page, CacheStatus::Aged { ttl, detail: Some(ORIGIN_DOWN) }, aged)
+        self.copied(head, old.page, CacheStatus::Aged { ttl, detail: Some(ORIGIN_DOWN) }, aged)
     }
 
     /// What a client gets when the origin fails: a stale copy if there is one that allows it.
@@ -113,8 +120,8 @@ impl Exchange {
         why: &'static str,
     ) -> Response<Body> {
         let failed = self.failed(failure, why);
-        match base.filter(|base| failure.is_of_origin() && self.serves_for_failed_origin(&base.page)) {
-            Some(base) => self.stale(head, base.page),
+        match base.filter(|base| failure.is_of_origin() && self.serves_for_failed_origin(&base.old)) {
+            Some(base) => self.stale(head, base.old),
             None => failed,
         }
     }
@@ -133,16 +140,16 @@ impl Exchange {
     pub async fn compare(&self, key: Key, stored: Page, told: &Response<Body>) {
         let is_gone = matches!(told.status(), StatusCode::NOT_FOUND | StatusCode::GONE);
         let is_page = stored.status() == StatusCode::OK && told.status() == StatusCode::OK;
-        let stored = Base::of(stored, &self.cache.shapes);
-        if is_gone || (is_page && is_of_another(&stored.headers, told.headers())) {
+        let (stored, _) = opened(stored, &self.cache.shapes);
+        if is_gone || (is_page && is_of_another(&stored, told.headers())) {
             self.cache.forget(key).await;
         }
     }
 
     /// Fetches a page anew for those that come, one at a time (rule H6). The whole of it, whatever the request that met it wants of it, and without its credentials.
     pub fn refresh(self: &Arc<Self>, mut wants: Wants, missing: Missing) {
-        if let Some(page) = &missing.base {
-            let stored = Base::of(page.clone(), &self.cache.shapes).headers;
+        if let Some(old) = &missing.base {
+            let (stored, _) = opened(old.page.clone(), &self.cache.shapes);
             for_refresh(&mut wants.head.headers, &stored, &wants.route);
             wants.wanted = Wanted::of(&wants.head, false, &wants.route, &self.cache.keys);
         }
@@ -165,7 +172,7 @@ impl Exchange {
         let Wants { head, wanted, route, .. } = wants;
         let Fresh { asked, id, headers, base, place, noted: (why, detail) } = fresh;
         let came = self.cache.content.now();
-        let status = base.page.status();
+        let status = base.old.page.status();
         let arrival = Arrival { status, headers: &headers, at: SystemTime::now(), on_its_way: came.since(asked) };
         let keep = store(wanted, head, route, &arrival);
         let noted = |stored, detail| {
@@ -207,7 +214,7 @@ impl Exchange {
         let registered = kept.register(base.body.to_vec()).await;
         let is_stored = registered.is_some();
         let page = registered.unwrap_or_else(|| {
-            let (stamp, body) = (*base.page.stamp(), base.body.to_vec());
+            let (stamp, body) = (*base.old.page.stamp(), base.body.to_vec());
             Page::new(stamp, (came, None), &spare, body, &self.cache.shapes)
         });
         let aged = page.times().map(|times| times.aged(self.cache.content.now()));
@@ -271,7 +278,7 @@ impl Exchange {
     async fn purge(self: &Arc<Self>, scope: Scope) {
         let (exchange, unfinished) = (self.clone(), self.unfinished.subscribe());
         let purged = tokio::spawn(async move {
-            let purged = exchange.cache.content.purge(scope).await;
+            let purged = exchange.cache.content.purge(Change::Write, scope).await;
             drop(unfinished);
             purged.is_ok()
         });

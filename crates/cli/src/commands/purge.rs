@@ -5,6 +5,7 @@ use std::path::Path;
 
 use clap::Args;
 use serde::Serialize;
+use verbena_client::api::Touched;
 use verbena_client::{Helper, Place, Scope, Updates};
 use verbena_terms::MAX_DEPENDENCY_NAME_BYTES;
 
@@ -30,7 +31,8 @@ Examples:
   verbena purge http://shop.example/product/7 'http://shop.example/list?page=2'
   verbena purge --host shop.example /product/7 --prefix /list
   verbena purge --host shop.example
-  verbena purge --tag product:7 --tag category:3")]
+  verbena purge --tag product:7 --tag category:3
+  verbena purge --soft --tag product:7")]
 pub struct Command {
     /// Addresses of pages, as clients ask for them: http://HOST/PATH?QUERY, with the port if they name one; or /PATH?QUERY with --host.
     #[arg(value_name = "URL")]
@@ -47,6 +49,10 @@ pub struct Command {
     /// All pages.
     #[arg(long, conflicts_with_all = ["pages", "tag", "prefix", "host"])]
     everything: bool,
+    /// The pages are old and not wrong: a standard page may be answered meanwhile where its answer said stale-while-revalidate or stale-if-error, and the application is
+    /// asked whether its copy is right still (304). A coherent page is gone, as without.
+    #[arg(long)]
+    soft: bool,
     #[command(flatten)]
     format: Format,
     #[command(flatten)]
@@ -57,6 +63,7 @@ pub struct Command {
 #[derive(Serialize)]
 struct Purged<'a> {
     everything: bool,
+    soft: bool,
     pages: &'a [String],
     prefixes: &'a [String],
     tags: &'a [String],
@@ -65,7 +72,7 @@ struct Purged<'a> {
 impl Command {
     /// Asks the helper, and says what was purged.
     pub fn run(self, file: Option<&Path>) -> Result<()> {
-        let Command { pages, prefix, host, tag: tags, everything, format, reach } = self;
+        let Command { pages, prefix, host, tag: tags, everything, soft, format, reach } = self;
         let refused = |problem: String| Err(Error::Refused { problem, exit_code: 2 });
         if !everything && host.is_none() && pages.is_empty() && prefix.is_empty() && tags.is_empty() {
             return refused(
@@ -90,28 +97,30 @@ impl Command {
         let socket = reach.by(file, |socket, patience| Helper::connect(socket, patience).map(|_| socket.clone()))?;
         let updates = Updates::at(Place::from(socket));
         block_on(async {
+            let touched = Touched { soft, ..Touched::default() };
             if everything {
-                updates.purge(&Scope::EVERYTHING).await?;
+                updates.purge_as(&Touched { everything, ..touched.clone() }).await?;
             }
             if !pages.is_empty() {
-                updates.purge_pages(pages.iter().cloned()).await?;
+                updates.purge_as(&Touched { pages: pages.clone(), ..touched.clone() }).await?;
             }
             if !prefixes.is_empty() {
-                updates.purge_prefixes(prefixes.iter().cloned()).await?;
+                updates.purge_as(&Touched { prefixes: prefixes.clone(), ..touched }).await?;
             }
             if !tags.is_empty() {
-                updates.purge(&Scope::of(tags.iter().cloned())).await?;
+                updates.purge_as(&Touched { soft, ..Touched::from(&Scope::of(tags.iter().cloned())) }).await?;
             }
             Ok(())
         })?;
         let mut out = output();
         if format.json {
-            return write_json(&mut out, &Purged { everything, pages: &pages, prefixes: &prefixes, tags: &tags });
+            return write_json(&mut out, &Purged { everything, soft, pages: &pages, prefixes: &prefixes, tags: &tags });
         }
         let all_under = prefixes.iter().map(|prefix| format!("{}*", prefix.trim_end_matches('*')));
         let each = pages.iter().cloned().chain(all_under).chain(tags.iter().cloned());
         let what = if everything { "everything".into() } else { each.collect::<Vec<_>>().join(", ") };
-        Ok(writeln!(out, "purged {what}")?)
+        let how = if soft { " softly" } else { "" };
+        Ok(writeln!(out, "purged{how} {what}")?)
     }
 }
 

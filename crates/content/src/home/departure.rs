@@ -7,6 +7,7 @@ use verbena_cluster::{Role, View};
 use verbena_terms::{Incarnation, Time};
 
 use super::{Home, HomeAction};
+use crate::change::Change;
 use crate::names::Scope;
 
 /// How far the settling of one departed incarnation is.
@@ -94,7 +95,8 @@ impl Home {
             self.numbers_of(who).filter(|held| open.iter().all(|(number, _)| number != held)).collect();
         for (number, scope) in open {
             if !self.open.contains_key(&(who, *number)) {
-                self.begin(who, *number, scope.clone(), out);
+                // What it was is not in the record: the most that it can have been.
+                self.begin(who, *number, (scope.clone(), Change::Hard), out);
             }
         }
         for number in over {

@@ -50,7 +50,7 @@ fn sync(open: &[u64]) -> Body {
 }
 
 fn begin(number: u64, scope: Scope) -> Body {
-    Body::Begin { number, scope }
+    Body::Begin { number, change: Change::Write, scope }
 }
 
 /// A home in view 1 that knows that nobody has anything open.
@@ -136,7 +136,7 @@ fn words_are_stored_before_anything_is_acknowledged() {
             _ => None,
         })
         .collect();
-    assert_eq!((stored.len(), out.len()), (3, 5), "page, everything, and the clock twice");
+    assert_eq!((stored.len(), out.len()), (4, 6), "page and its change word, everything, and the clock twice");
     assert_eq!(stored[&home.table().page_offset(PAGE)], home.board.page(PAGE).0);
     assert_eq!(stored[&PageTable::everything_offset()], home.board.common(Kind::Coherent).0);
     assert_eq!(stored[&PageTable::clock_offset()], home.board.clock());
@@ -470,4 +470,58 @@ fn too_many_dependencies_in_flight_are_everything() {
     assert_eq!(home.counts().open_everything, 1);
     home.receive(frame(1, UPDATER, 4, vec![Body::End { number: 1 }, Body::End { number: 2 }]), at(0), &mut out);
     assert_eq!((home.counts().open, home.in_flight.len()), (0, 0));
+}
+
+fn register_on(home: &mut Home, page: PageId, dependency: u64) {
+    let register = Register { page, word: home.board.page(page), scope: on(&[dependency]), ..fill(home) };
+    self::register(home, register).unwrap();
+}
+
+/// The hard word and the change word of the first page word, and those of all, in the order in which they are read.
+fn last_changes(home: &Home, page: PageId) -> [u64; 4] {
+    let words: std::collections::BTreeMap<u64, u64> = home.words().collect();
+    home.table().last_change_offsets(page).map(|offset| words[&offset])
+}
+
+fn changed(home: &mut Home, k: u32, number: u64, change: Change, scope: Scope) -> Vec<HomeAction> {
+    let mut out = Vec::new();
+    let bodies = vec![Body::Begin { number, change, scope }, Body::End { number }];
+    home.receive(frame(1, UPDATER, k, bodies), at(0), &mut out);
+    out
+}
+
+#[test]
+fn h3_an_update_leaves_its_generation_before_it_is_acknowledged() {
+    let mut home = home();
+    let a = 7;
+    register_on(&mut home, PAGE, a);
+    let word = |home: &Home| home.board.page(PAGE).generation();
+    let [hard, before, ..] = last_changes(&home, PAGE);
+    changed(&mut home, 2, 1, Change::Soft, on(&[a]));
+    assert_eq!(last_changes(&home, PAGE)[..2], [hard, before], "a soft purge leaves nothing");
+    let next = word(&home) + 1;
+    changed(&mut home, 4, 2, Change::Write, on(&[a]));
+    assert_eq!(last_changes(&home, PAGE)[..2], [hard, next]);
+    let next = word(&home) + 1;
+    let out = changed(&mut home, 6, 3, Change::Hard, on(&[a]));
+    assert_eq!(last_changes(&home, PAGE)[..2], [next, next]);
+    let stored = home.table().last_change_offsets(PAGE)[0];
+    let stored = out.iter().position(|action| *action == HomeAction::Store { offset: stored, word: next });
+    let told = out.iter().position(|action| matches!(action, HomeAction::Acknowledge { .. }));
+    assert!(stored.is_some() && stored < told, "{out:?}");
+    let all = home.board.common(Kind::Standard).generation() + 1;
+    changed(&mut home, 8, 4, Change::Hard, Scope::All);
+    assert_eq!(last_changes(&home, PAGE), [next, next, all, all]);
+}
+
+#[test]
+fn h3_another_set_and_a_set_that_is_dropped_count_as_hard_purges() {
+    let mut home = home_with(HomeLimits { pages: 1, ..limits() });
+    register_on(&mut home, PAGE, 7);
+    register_on(&mut home, PAGE, 8);
+    let word = home.board.page(PAGE).generation();
+    assert_eq!(last_changes(&home, PAGE)[..2], [word, word], "a purge of 7 would not reach the copies of before");
+    register_on(&mut home, PageId(PAGE.0 + 1), 8);
+    let word = home.board.page(PAGE).generation();
+    assert_eq!(last_changes(&home, PAGE)[..2], [word, word], "nor a purge of 8");
 }

@@ -23,7 +23,7 @@ section! {
         /// a random one in `node.state`. Who knows the key can choose names that cost each other misses, and can look for two addresses that the cache
         /// takes for one page, in 128 bits of SipHash-1-3, which is made for keys that nobody knows. Where strangers choose addresses, set one.
         pub key: Option<PathBuf> as "FILE" = None,
-        /// Page words of this home, rounded up to a power of two; 8 bytes each. Pages that share a word cost each other misses.
+        /// Page words of this home, rounded up to a power of two; with the two beside it 24 bytes each. Pages that share a word cost each other misses.
         pub words: u32 as "NUMBER" = 1 << 16,
         /// Pages of this home whose dependencies are kept. Beyond it the one registered longest ago is dropped, and fetched again.
         pub sets: usize as "NUMBER" = 1 << 17,

@@ -240,7 +240,7 @@ impl Driver {
                 self.die();
                 let _ = reply.send(());
             }
-            Command::Begin { scope, reply } => match self.updater.begin(scope, now, &mut actions) {
+            Command::Begin { scope, change, reply } => match self.updater.begin_as(change, scope, now, &mut actions) {
                 Ok(id) => {
                     self.begins.insert(id, reply);
                 }

@@ -28,6 +28,7 @@ use verbena_cluster::{Lease, LeaseWord, View};
 use verbena_fabric::Fabric;
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
+use crate::change::Change;
 use crate::home::{HomeCounts, HomeLimits, KeptOut};
 use crate::names::{Names, PageId, Scope};
 use crate::record::{NoRecords, Records};
@@ -39,8 +40,8 @@ pub use config::{KeyError, PagesConfig};
 use driver::Driver;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use introduction::exercise as exercise_introduction;
-pub use routes::Reading;
 use routes::Routes;
+pub use routes::{Reading, ReadingLast};
 #[cfg(feature = "testing")]
 pub use stepped::Stepped;
 
@@ -143,7 +144,7 @@ enum Command {
     Close(Box<dyn Membership>),
     LifeBegins { fabric: Arc<dyn Fabric>, reply: std::sync::mpsc::SyncSender<verbena_fabric::Result<()>> },
     LifeEnds(std::sync::mpsc::SyncSender<()>),
-    Begin { scope: Scope, reply: oneshot::Sender<Result<UpdateId, Refused>> },
+    Begin { scope: Scope, change: Change, reply: oneshot::Sender<Result<UpdateId, Refused>> },
     Finished { id: UpdateId, outcome: Outcome, reply: Option<oneshot::Sender<Finish>> },
     Register { register: Register, reply: oneshot::Sender<Registered> },
     Opened(opening::Opened),
@@ -222,21 +223,39 @@ impl Content {
         self.asked(|reply| Command::Register { register, reply }).ok()?.await.ok()
     }
 
-    /// Begins an update at every home. When the ticket is here, and not before, it may be forwarded (rule P3).
+    /// Posts a read of what the last updates of a page left (rule H3): after it was seen that a copy has moved, if that copy would be used.
+    pub fn read_last_changes(&self, page: PageId) -> Option<ReadingLast> {
+        let view = self.shared.lease().acknowledged;
+        self.shared.routes.load().read_last_changes(page, view, self.now() + READ_DEADLINE)
+    }
+
+    /// Begins an update at every home, of what the application changes. When the ticket is here, and not before, it may be forwarded (rule P3).
+    ///
+    /// # Errors
+    /// It is refused: it has reached nobody.
     pub async fn begin(&self, scope: Scope) -> Result<Ticket, Refused> {
-        let answer = self.asked(|reply| Command::Begin { scope, reply })?;
+        self.begin_as(Change::Write, scope).await
+    }
+
+    /// The same of an update that says this of the copies that it touches (rule H3).
+    ///
+    /// # Errors
+    /// As with [`begin`](Self::begin).
+    pub async fn begin_as(&self, change: Change, scope: Scope) -> Result<Ticket, Refused> {
+        let answer = self.asked(|reply| Command::Begin { scope, change, reply })?;
         let mut beginning = Beginning { answer, content: self.clone() };
         let id = (&mut beginning.answer).await.map_err(|_| Refused::Stopped)??;
         self.shared.begun.fetch_add(1, Ordering::Relaxed);
         Ok(self.ticket(id))
     }
 
-    /// An update that writes nothing: when it is here, every home has acknowledged it, and no copy that it touches is served any more (rule H2).
+    /// An update that writes nothing: when it is here, every home has acknowledged it, and no copy that it touches is a hit any more (rule H2). What it says of them
+    /// is what they may be used for from then on (rule H3).
     ///
     /// # Errors
     /// As with [`begin`](Self::begin): nothing is purged then.
-    pub async fn purge(&self, scope: Scope) -> Result<(), Refused> {
-        self.begin(scope).await.map(Ticket::not_sent)
+    pub async fn purge(&self, change: Change, scope: Scope) -> Result<(), Refused> {
+        self.begin_as(change, scope).await.map(Ticket::not_sent)
     }
 
     /// How it was a moment ago.

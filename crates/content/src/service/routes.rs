@@ -8,6 +8,7 @@ use verbena_cluster::{View, home_of};
 use verbena_fabric::{Batch, Class, Completed, Pending, Region, SharedRemote};
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
+use crate::change::LastChanges;
 use crate::hit::Words;
 use crate::names::PageId;
 use crate::table::{PageTable, Word};
@@ -41,6 +42,14 @@ pub(super) enum Access {
 /// A read of a page's words that was posted.
 #[derive(Debug)]
 pub struct Reading {
+    view: ViewNumber,
+    home: Incarnation,
+    words: State,
+}
+
+/// A read of what the last updates of a page left.
+#[derive(Debug)]
+pub struct ReadingLast {
     view: ViewNumber,
     home: Incarnation,
     words: State,
@@ -87,24 +96,49 @@ impl Routes {
             PageTable::clock_offset(),
             PageTable::purge_offset(),
         ];
-        let words = match &table.access {
+        Some(Reading { view, home, words: table.access.read(at, deadline) })
+    }
+
+    /// Posts a read of the hard words and change words that the page's copies are compared with, in one batch (rule H3).
+    pub fn read_last_changes(&self, page: PageId, view: ViewNumber, deadline: Time) -> Option<ReadingLast> {
+        let routes = self.views.iter().find(|routes| routes.view.number() == view)?;
+        let home = home_of(page.0, &routes.view)?;
+        let (_, table) = routes.tables.iter().find(|(of, _)| *of == home)?;
+        Some(ReadingLast { view, home, words: table.access.read(table.layout.last_change_offsets(page), deadline) })
+    }
+}
+
+impl Access {
+    fn read(&self, at: [u64; 4], deadline: Time) -> State {
+        match self {
             Access::Own(region) => State::Here(read_here(region.as_ref(), at)),
             Access::Peer(remote) => {
                 State::Posted(remote.post_gathered(Batch::read_words(&at), Class::Control, deadline))
             }
-        };
-        Some(Reading { view, home, words })
+        }
+    }
+}
+
+impl State {
+    async fn words(self) -> Option<[u64; 4]> {
+        match self {
+            State::Here(words) => words,
+            State::Posted(pending) => read_there(&pending.await),
+        }
+    }
+}
+
+impl ReadingLast {
+    /// The view in which it was posted, and the words; `None` if they could not be read.
+    pub async fn words(self) -> Option<(ViewNumber, LastChanges)> {
+        Some((self.view, LastChanges::new(self.home, self.words.words().await?)))
     }
 }
 
 impl Reading {
     /// The view in which it was posted, and the words; `None` if they could not be read.
     pub async fn words(self) -> Option<(ViewNumber, Words)> {
-        let words = match self.words {
-            State::Here(words) => words,
-            State::Posted(pending) => read_there(&pending.await),
-        };
-        Some((self.view, named(self.home, words?)))
+        Some((self.view, named(self.home, self.words.words().await?)))
     }
 
     /// The same without waiting, once: pending if they are still to be waited for. On a fabric that is synchronous they are here at once.

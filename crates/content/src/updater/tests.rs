@@ -230,7 +230,7 @@ fn a_new_view_is_prepared_when_its_homes_know_what_is_open() {
     bench.out.clear();
     let h4 = Incarnation::new(4, 1);
     bench.updater.view(&homes(2, &[H2, h4]), at(3), &mut bench.out);
-    let begins = [1, 2].map(|number| Body::Begin { number, scope: scope() });
+    let begins = [1, 2].map(|number| Body::Begin { number, change: Change::Write, scope: scope() });
     let sync = Body::Sync { open: vec![1, 2], through: 3 };
     assert_eq!(bench.said_to(h4)[0].bodies, [vec![sync], begins.to_vec()].concat());
     assert_eq!(bench.said_to(h4)[0].word, 1, "the word of the home that left");
@@ -271,7 +271,7 @@ fn a_changed_view_is_confirmed_before_the_client_is_answered() {
     bench.decisions();
     bench.finish(id, Outcome::Answered, at(5));
     let said: Vec<Body> = bench.said_to(H2).into_iter().flat_map(|frame| frame.bodies).collect();
-    assert_eq!(said, [Body::Begin { number: 2, scope: scope() }, Body::End { number: 1 }]);
+    assert_eq!(said, [Body::Begin { number: 2, change: Change::Write, scope: scope() }, Body::End { number: 1 }]);
     assert_eq!(bench.decisions(), []);
     bench.acknowledge(2, 3);
     assert_eq!(bench.decisions(), [UpdaterAction::Answer(id)]);

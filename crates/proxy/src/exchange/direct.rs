@@ -150,7 +150,7 @@ impl Exchange {
         output: &mut Output,
     ) -> (StatusCode, bool) {
         let route = self.routes.find(head.uri.path());
-        let (answered, body) = self.hit((head, &route), copy, aged).into_parts();
+        let (answered, body) = self.hit((head, &route), copy, (aged, None)).into_parts();
         let Body::Whole(body) = body else { return (answered.status, false) };
         let body = body.unwrap_or_default();
         let sends = if head.method == Method::HEAD { Sends::HeadAlone } else { Sends::Body(body.len()) };
@@ -166,7 +166,7 @@ impl Exchange {
 impl Served {
     /// A copy that is to be fetched anew needs more than an answer.
     fn directly(self, head: request::Parts, compresses: bool) -> Option<Hit> {
-        let Served { key, copy, aged, refresh } = self;
+        let Served { key, copy, aged, refresh, .. } = self;
         let may_be_coded = compresses && copy.may_be_coded();
         refresh.is_none().then_some(Hit { head, key, copy, aged, may_be_coded })
     }

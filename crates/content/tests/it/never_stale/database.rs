@@ -1,6 +1,6 @@
 //! The application and its database: rows, commits in order, and pages that are one state of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use verbena_content::{Dependency, Names, Scope};
 
@@ -24,11 +24,18 @@ pub struct Database {
     commits: State,
     /// The commits that changed each row.
     history: BTreeMap<Row, Vec<State>>,
+    /// Those after which pages have the tags of before.
+    silent: BTreeSet<State>,
 }
 
+/// By what the application knows a page again: all of what it shows, but for what silent commits changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tag(BTreeMap<Row, State>);
+
 impl Database {
-    pub fn commit(&mut self, rows: &[Row]) -> State {
+    pub fn commit(&mut self, rows: &[Row], is_silent: bool) -> State {
         self.commits += 1;
+        self.silent.extend(is_silent.then_some(self.commits));
         for &row in rows {
             self.history.entry(row).or_default().push(self.commits);
         }
@@ -42,6 +49,16 @@ impl Database {
         let part = part_named_by(page, own);
         let rows = BTreeMap::from([(page, own), (part, self.version(part, self.commits))]);
         Content { page, rows }
+    }
+
+    /// The tag that the application gives a page.
+    pub fn tag(&self, content: &Content) -> Tag {
+        let told = |(&row, &version): (&Row, &State)| {
+            let changes = self.history.get(&row).map_or(&[][..], Vec::as_slice);
+            let told = changes.iter().copied().rfind(|change| *change <= version && !self.silent.contains(change));
+            (row, told.unwrap_or(0))
+        };
+        Tag(content.rows.iter().map(told).collect())
     }
 
     /// The first state that shows this.

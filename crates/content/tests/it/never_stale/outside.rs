@@ -177,12 +177,15 @@ impl Outside {
 
     // The application.
 
-    /// Asks the application for a page. `None` if no answer comes.
-    pub async fn query(self: &Rc<Self>, at: usize, run: Run, page: u64) -> Option<Content> {
+    /// Asks the application for a page. `None` if no answer comes. Of a page by whose tag it is asked it says whether it is right still: then that page is the answer.
+    pub async fn query(self: &Rc<Self>, at: usize, run: Run, page: u64, asked: Option<Content>) -> Option<Content> {
         let (reply, answer) = oneshot::channel();
         let outside = self.clone();
         let look = move || {
-            let content = outside.database.borrow().page(page);
+            let database = outside.database.borrow();
+            let content = database.page(page);
+            let is_right_still = |asked: &Content| database.tag(asked) == database.tag(&content);
+            let content = asked.filter(is_right_still).unwrap_or(content);
             let slow = if outside.happens(200) { ms(40) } else { ms(2) };
             let delay = outside.between(us(100), slow);
             let content = (!outside.strikes(outside.settings.faults.outcome_unknown)).then_some(content);
@@ -193,12 +196,17 @@ impl Outside {
         answer.await.ok()?
     }
 
-    /// Sends a write to the application, which commits it whatever becomes of the node. `None` if no answer comes.
-    pub async fn transact(self: &Rc<Self>, at: usize, run: Run, request: RequestId, rows: Vec<Row>) -> Option<State> {
+    /// Sends a write to the application, which commits it whatever becomes of the node. `None` if no answer comes. After a silent one pages have the tags of before.
+    pub async fn transact(
+        self: &Rc<Self>,
+        (at, run): (usize, Run),
+        request: RequestId,
+        (rows, is_silent): (Vec<Row>, bool),
+    ) -> Option<State> {
         let (reply, answer) = oneshot::channel();
         let outside = self.clone();
         let commit = move || {
-            let state = outside.database.borrow_mut().commit(&rows);
+            let state = outside.database.borrow_mut().commit(&rows, is_silent);
             outside.sim.note(format_args!("request {request} commits state {state}: rows {rows:?}"));
             let delay = outside.between(us(50), if outside.happens(500) { ms(20) } else { us(300) });
             let answered = (!outside.strikes(outside.settings.faults.outcome_unknown)).then_some(state);

@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 use verbena_cluster::Lease;
 use verbena_content::service::{Content as Service, Finish, Refused};
 use verbena_content::{
-    FillId, Kind as PageKind, PageId, Reader, ReaderLimits, Registered, Scope, Settled, Stamp, Start, Unstorable,
-    Verdict, Waiter, Words, look,
+    Change, FillId, Kind as PageKind, PageId, Reader, ReaderLimits, Registered, Rest, Scope, Settled, Stamp, Start,
+    Unstorable, Verdict, Waiter, Words, look,
 };
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
@@ -74,8 +74,15 @@ impl Proxy {
         if let Some(content) = self.hit(page, words, lease, now) {
             return self.outside.answer(request, &content, "hit");
         }
+        let old = self.old(page, words).await;
+        if let Some((Rest::Stale, content)) = &old
+            && self.outside.strikes(500)
+        {
+            return self.outside.answer(request, content, "stale");
+        }
+        let base = old.filter(|(rest, _)| *rest >= Rest::Question).map(|(_, content)| content);
         match self.miss(page, id, request, words, lease, now) {
-            Start::Lead(fill) => self.fill(request, page, fill).await,
+            Start::Lead(fill) => self.fill(request, page, fill, base).await,
             Start::Wait(_) => {
                 let (sender, receiver) = oneshot::channel();
                 self.waiting.borrow_mut().insert(request.id, sender);
@@ -105,6 +112,19 @@ impl Proxy {
         (look(stamp, &words, posted, &lease, now) == Verdict::Fresh).then(|| content.clone())
     }
 
+    /// What is left of a copy that has moved.
+    async fn old(&self, page: u64, words: Option<(ViewNumber, Words)>) -> Option<(Rest, Content)> {
+        let (posted, words) = words?;
+        let (stamp, content) = self.copies.borrow().get(&page).cloned()?;
+        let (now, lease) = (self.service.now(), self.lease());
+        if stamp.kind() != PageKind::Standard || look(&stamp, &words, posted, &lease, now) != Verdict::Moved {
+            return None;
+        }
+        let (posted, last) = self.service.read_last_changes(self.page_id(page))?.words().await?;
+        let now = self.service.now();
+        Some((stamp.rest(&last, posted, &self.lease(), now), content))
+    }
+
     fn miss(
         &self,
         page: u64,
@@ -122,13 +142,13 @@ impl Proxy {
     }
 
     async fn forward(&self, request: Request, page: u64) {
-        if let Some(content) = self.outside.query(self.at, self.run, page).await {
+        if let Some(content) = self.outside.query(self.at, self.run, page, None).await {
             self.outside.answer(request, &content, "origin");
         }
     }
 
-    async fn fill(&self, request: Request, page: u64, fill: FillId) {
-        let Some(content) = self.outside.query(self.at, self.run, page).await else {
+    async fn fill(&self, request: Request, page: u64, fill: FillId, base: Option<Content>) {
+        let Some(content) = self.outside.query(self.at, self.run, page, base).await else {
             let settled = self.reader.borrow_mut().failed(fill);
             return settled.into_iter().for_each(|settled| self.settle(settled, None));
         };
@@ -193,7 +213,14 @@ impl Proxy {
             false if self.outside.settings.standard_pages => Scope::All,
             false => Scope::Everything,
         };
-        let ticket = match self.service.begin(scope).await {
+        if self.outside.settings.standard_pages && self.outside.strikes(200) {
+            let purged = self.service.purge(Change::Soft, scope).await;
+            return self.outside.ends(request, if purged.is_ok() { "purged" } else { "not purged" });
+        }
+        // Of what its pages' tags do not tell, copies are wrong, and no answer of the application says so.
+        let is_silent = self.outside.settings.standard_pages && self.outside.strikes(300);
+        let change = if is_silent { Change::Hard } else { Change::Write };
+        let ticket = match self.service.begin_as(change, scope).await {
             Ok(ticket) => ticket,
             Err(Refused::NotBegun) => return self.outside.ends(request, "aborted"),
             Err(_) => return self.outside.ends(request, "refused"),
@@ -204,7 +231,7 @@ impl Proxy {
             ticket.not_sent();
             return self.outside.ends(request, "not sent");
         }
-        let Some(state) = self.outside.transact(self.at, self.run, request.id, rows).await else {
+        let Some(state) = self.outside.transact((self.at, self.run), request.id, (rows, is_silent)).await else {
             // The ticket is dropped: nobody knows what became of it.
             return self.outside.ends(request, "unknown");
         };

@@ -75,6 +75,22 @@ fn h1_a_purge_of_all_that_moves_no_purge_word_leaves_standard_pages() {
 }
 
 #[test]
+fn h3_a_hard_purge_that_is_not_noted_lets_a_304_bring_back_what_it_took() {
+    some_seed_finds(STALE, 300, |settings| {
+        settings.standard_pages = true;
+        settings.rules.hard_words = false;
+    });
+}
+
+#[test]
+fn h3_a_write_that_is_not_noted_is_taken_for_a_soft_purge() {
+    some_seed_finds(STALE, 300, |settings| {
+        settings.standard_pages = true;
+        settings.rules.change_words = false;
+    });
+}
+
+#[test]
 fn p5_updates_that_are_not_begun_again_are_missed_by_new_homes() {
     some_seed_finds(STALE, 300, without(|rules| rules.begun_again = false));
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use verbena_caching::Mode;
+use verbena_content::Change;
 
 use crate::scene::{Client, Scene};
 
@@ -125,7 +126,7 @@ fn a_purge_is_not_outlived_by_what_is_still_coming() {
     let mut asked = scene.origin.asked("/");
     asked.says(&PAGE.replace("\r\n\r\n", "\r\nCache-Control: max-age=600\r\n\r\n")).says("old ");
     begins(&mut leader, "old ");
-    let purge = scene.node.content.purge(scene.node.only(b"front"));
+    let purge = scene.node.content.purge(Change::Hard, scene.node.only(b"front"));
     assert!(scene.runtime.block_on(purge).is_ok());
     let mut after = scene.client();
     // For a moment after a purge is acknowledged its end is on its way to the home, which stores nothing until then.

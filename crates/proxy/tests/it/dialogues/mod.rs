@@ -18,6 +18,7 @@ mod origins;
 mod passed;
 mod passed_on;
 mod places;
+mod purges;
 mod queries;
 mod secure;
 mod sharing;

@@ -1,7 +1,7 @@
 //! Standard mode: lifetimes and validators (RFC 9111), with words read at every hit (rules H1, H4, H6, H7).
 
 use verbena_caching::Mode;
-use verbena_content::Scope;
+use verbena_content::{Change, Scope};
 
 use crate::scene::Scene;
 
@@ -22,7 +22,7 @@ fn fills(scene: &Scene, path: &str, lines: &[&str], body: &str) {
 
 /// An update of all copies, as a purge of everything is.
 fn purge(scene: &Scene, scope: Scope) {
-    scene.runtime.block_on(scene.node.content.begin(scope)).unwrap().not_sent();
+    scene.runtime.block_on(scene.node.content.purge(Change::Hard, scope)).unwrap();
 }
 
 /// The stored page comes to be this one: until it is stored, the one before it is right still.

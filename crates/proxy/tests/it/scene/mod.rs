@@ -19,7 +19,7 @@ use verbena_metrics::Registry;
 use verbena_proxy::{Proxy, ProxyConfig, Queries};
 use verbena_terms::{Lapse, Size, Time, ViewNumber};
 
-pub use client::Client;
+pub use client::{Answer, Client};
 pub use origin::{Asked, Origin, next_head};
 pub use site::{Curl, Site};
 pub use visitor::Visitor;
