@@ -293,9 +293,9 @@ impl Exchange {
                 Missed::Lead(fill) => {
                     // Dropped, it sends those who wait to what is in the store by then.
                     let leader = Leader::new(self.cache.clone(), fill);
-                    if let Some(Served { key, copy, aged, .. }) = self.cache.stored_since(&missing, wanted) {
+                    if let Some(Served { key, copy, aged, detail, .. }) = self.cache.stored_since(&missing, wanted) {
                         drop(leader);
-                        return (Done::Hit, self.hit((head, route), (key, copy), aged));
+                        return (Done::Hit, self.hit((head, route), (key, copy), (aged, detail)));
                     }
                     if let Some(answer) = self.in_pool(&wants, &missing).await {
                         return (Done::Hit, answer);
