@@ -105,6 +105,8 @@ def run(page):
     network = "".join(["ip link set lo up\n", *(f"ip address add {address}/32 dev lo\n" for address in addresses)])
     with tempfile.TemporaryDirectory() as directory:
         program = Path(os.environ.get("VERBENA", ROOT / "target/debug/verbena")).resolve()
+        if not program.exists():
+            sys.exit(f"{program} is not there: `cargo build --bin verbena` builds it, VERBENA names another one")
         (Path(directory) / ".bin").mkdir()
         (Path(directory) / ".bin/verbena").symlink_to(program)
         (Path(directory) / "run").mkdir(mode=0o700)
