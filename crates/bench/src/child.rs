@@ -45,7 +45,7 @@ pub fn child_main(arguments: &[String]) -> ExitCode {
     match play(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
-            // Nobody may be listening any more; then nobody needs to know.
+            // The parent may have stopped listening; then the reason is not needed.
             let _ = say(&Answer::<()>::Failed(reason));
             ExitCode::FAILURE
         }

@@ -4,8 +4,8 @@
 //!   core A: application, home of the pages, threads that only take time      core B: proxy, client
 //! ```
 //!
-//! The home and the proxy are processes of this program, as anybody starts them; so is every other part. Each scheme has an application, a home
-//! and a proxy of its own, which sleep while others are measured.
+//! The home and the proxy are processes of this program, started as users start them; so is every other part. Each
+//! scheme has an application, a home and a proxy of its own, which sleep while others are measured.
 
 mod backend;
 mod dependencies;

@@ -6,7 +6,8 @@
 //!           +-- HTTP, what was missed --> origin: files
 //! ```
 //!
-//! Pools and nodes are processes of this program, as anybody starts them. A client that misses a file gets it from the origin and stores it.
+//! Pools and nodes are processes of this program, started as users start them. A client that misses a file gets it from
+//! the origin and stores it.
 
 mod client;
 mod lookup;

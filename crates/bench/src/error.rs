@@ -41,7 +41,7 @@ pub enum BenchError {
     /// The figure could not be drawn.
     #[error("the figure of `{row}` could not be drawn: {reason}")]
     Figure {
-        /// Whose figure.
+        /// The row of the figure.
         row: String,
         /// What the drawing library said.
         reason: String,
@@ -54,7 +54,7 @@ pub enum BenchError {
         /// What is missing.
         reason: String,
     },
-    /// Nodes and proxies are to be started, and nobody said by which program.
+    /// Nodes and proxies are to be started, and the program for them is not known.
     #[error(
         "experiment `{name}` starts nodes and proxies, and this program is not `verbena`: run `verbena bench {name}`"
     )]

@@ -1,4 +1,4 @@
-//! Nodes as anybody starts them, each a process, for programs at their helpers.
+//! Nodes started as users start them, each a process, for programs at their helpers.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ impl Helpers {
         let directory = directory.map_err(|error| BenchError::io(&std::env::temp_dir(), error))?;
         let place = directory.path();
         let (mut nodes, apis) = (free_addresses::<MOST>()?, free_addresses::<MOST>()?);
-        // The ports are free there, where nobody else is.
+        // In these networks no other process takes ports.
         nodes.iter_mut().zip(seats).for_each(|(node, seat)| node.set_ip(seat.address));
         let names: Vec<String> =
             (1..=homes).map(|nth| format!("home-{nth}")).chain((1..=count).map(|nth| format!("node-{nth}"))).collect();
@@ -82,7 +82,8 @@ impl Helpers {
             format!("{{ name = \"{name}\", address = \"{address}\", roles = [\"{role}\"] }},\n")
         };
         let members: String = (0..names.len()).map(member).collect();
-        // Without keys a node speaks beyond loopback only if it is told to. Nobody else is in networks of ours.
+        // Without keys a node speaks beyond loopback only with `insecure`. No other host is in the experiment's
+        // networks.
         let insecure = !seats.is_empty();
         let content = format!(
             "[cluster]\nlease = \"10s\"\nmembers = [\n{members}]\n[fabric]\nprovider = \"{}\"\ninsecure = {insecure}\n[node]\nruntime = \"{}\"\n",

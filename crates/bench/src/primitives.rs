@@ -179,7 +179,7 @@ impl Kind {
 /// How the caller learns that an operation is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Completion {
-    /// It is when the call returns: there is nothing to wait for.
+    /// The operation is complete when the call returns.
     Immediate,
     /// By looking again and again.
     Polling,

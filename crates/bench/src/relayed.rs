@@ -84,7 +84,7 @@ struct Turn {
     rate: f64,
 }
 
-/// The database. It is told to end, and then waited for, so that none of its processes stays.
+/// The database. It gets a signal to end, and then this waits for it, so that none of its processes stays.
 struct Server(Running);
 
 impl Drop for Server {

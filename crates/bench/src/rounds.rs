@@ -19,7 +19,7 @@ pub struct Progress {
     pub left: Option<Duration>,
 }
 
-/// Who is told of progress.
+/// The receiver of progress reports.
 pub type ProgressSink<'a> = dyn FnMut(&Progress) + 'a;
 
 /// Measures each of `variants` once a round, in their order, for `rounds` rounds after one that is not counted. Gives, for

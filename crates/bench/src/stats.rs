@@ -37,7 +37,7 @@ impl RoundSummary {
         RoundSummary { count, median: value, p99: value, min: value, max: value }
     }
 
-    /// Of `samples`, which it sorts. `None` if there are none.
+    /// The summary of `samples`, which it sorts. `None` without samples.
     pub fn of(samples: &mut [f64]) -> Option<Self> {
         samples.sort_unstable_by(f64::total_cmp);
         Some(RoundSummary {

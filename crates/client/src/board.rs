@@ -9,9 +9,11 @@ pub(crate) fn leased_until(board: &BoardReader) -> Time {
     Time::from_nanos(board.read(BOARD_LEASE))
 }
 
-/// Whether what was given when the word at `counter` was `count` is good still: the node has its lease, nothing was taken back, and the helper lives.
+/// Whether something that was given when the word at `counter` was `count` is still valid: the node has its lease,
+/// nothing was taken back, and the helper runs.
 pub(crate) fn is_good(board: &BoardReader, counter: usize, count: u64) -> bool {
-    // The lease first: whoever is stopped in between sees what was taken back, rather than the lease that followed that. Whether the helper lives last: while it does nobody has its place, who
-    // would not wait for its lease.
+    // Read the lease first: a program that is stopped in between then sees what was taken back, not the lease that
+    // followed. Read the helper's state last: while the helper runs, no other process has its place without waiting for
+    // its lease.
     BootClock.now() < leased_until(board) && board.read(counter) == count && board.helper_lives()
 }

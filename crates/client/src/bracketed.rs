@@ -32,7 +32,7 @@ pub struct Bracketed(State);
 enum State {
     /// All that there is.
     Here(VecDeque<Piece>),
-    /// Pieces of it come, so many bytes if that is known.
+    /// Pieces of it come; `left` bytes if their number is known.
     Coming { pieces: mpsc::Receiver<Piece>, left: Option<u64> },
 }
 
@@ -54,7 +54,7 @@ where
                 bytes += frame.data_ref().map_or(0, Bytes::len);
                 read.push_back(frame);
             }
-            // The update is dropped: who knows what the service did until then.
+            // The update is dropped: what the service did until then is unknown.
             Some(Err(error)) => {
                 let whole = read.into_iter().map(Ok).chain([Err(error)]).collect();
                 return Ok(Bracketed(State::Here(whole)));

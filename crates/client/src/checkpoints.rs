@@ -1,18 +1,23 @@
 //! Checkpoints of several processes, consistent across them, in memory that nodes share.
 //!
-//! Each process saves its part of checkpoint 1, 2, 3, ...; one is *complete* when all have. A process that begins, or begins again, *joins*: it gets its part of the newest complete
-//! one, or nothing if there is none. If it was there before in this *era*, it has crashed: a new era begins, in which nothing counts that was saved after
-//! that checkpoint, and the others are told by their next save to join as well. So all go on from one checkpoint.
+//! Each process saves its part of checkpoint 1, 2, 3, ...; a checkpoint is *complete* when all processes have saved it.
+//! A process that begins, or begins again, *joins*: it gets its part of the newest complete checkpoint, if there is
+//! one. If it was there before in this *era*, it has crashed: a new era begins, in which nothing counts that was saved
+//! after that checkpoint. The next save of each other process returns that it must join as well. So all go on from one
+//! checkpoint.
 //!
 //! ```text
 //!  segment NAME:                "VCKP" 2 | era | oldest | complete | kept | processes | bytes of a part |  of each slot: era of its checkpoint |  of each process: era that it joined
 //!  segment NAME/PROCESS/SLOT:   "VCKP" 2 | era | number | bytes | the part |       of checkpoint `number`, whose slot is `number` modulo `kept`
 //! ```
 //!
-//! All words are little-endian, 64 bits; the header of a format is one. All segments are coherent by `strict`: who reads after a put sees it.
+//! All words are little-endian, 64 bits; the header of a format is one word. All segments are coherent by `strict`: a
+//! read after a put sees it.
 //!
-//! A save is one put, of the process's own part; so processes that save together do not keep each other waiting. Whoever finds that all parts of the next checkpoint are there says so in the
-//! record, which is the last one that saves; who waits long looks too, because that one may have died. [`steps`] has the order, and docs/concepts/memory.md what could happen.
+//! A save is one put, of the process's own part, so processes that save together do not keep each other waiting. A
+//! process that finds all parts of the next checkpoint records it as complete; that is the last one that saves. A
+//! process that waits long looks too, because the last one may have died. [`steps`] has the order, and docs/concepts/memory.md
+//! what could happen.
 
 use std::time::{Duration, Instant};
 
@@ -36,7 +41,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 /// Reads and puts of one call: each process's part several times.
 const STEPS: usize = 1 << 20;
 
-/// What is to be saved by whom.
+/// The size and number of the checkpoints of several processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckpointOptions {
     /// Processes, which have the numbers from 0 on: 1 to [`MAX_PROCESSES`].
@@ -45,7 +50,7 @@ pub struct CheckpointOptions {
     pub bytes: u64,
     /// Homes that hold the record, and each part: 1 to 4.
     pub copies: u8,
-    /// Checkpoints that have room, 2 to 64: the one that is being saved, and so many complete ones.
+    /// Checkpoints that have room, 2 to 64: the one that is being saved, and `kept` - 1 complete ones.
     pub kept: u32,
     /// Where the parts are.
     pub placement: Placement,
@@ -56,7 +61,7 @@ pub struct CheckpointOptions {
 pub struct Joined {
     /// The era that it is in.
     pub era: u64,
-    /// The newest complete checkpoint, from which it goes on; 0 if there is none.
+    /// The newest complete checkpoint, from which it goes on; 0 before the first.
     pub number: u64,
 }
 
@@ -67,7 +72,7 @@ pub struct CheckpointRecord {
     pub era: u64,
     /// The oldest complete checkpoint that is there.
     pub oldest: u64,
-    /// The newest; 0 if there is none.
+    /// The newest; 0 before the first.
     pub complete: u64,
     /// How many have room.
     pub kept: u32,
@@ -140,7 +145,8 @@ impl Memory {
         Ok(CheckpointRecord { era, oldest, complete, kept, bytes, processes })
     }
 
-    /// A process begins, or was told to join again. Gives its place, and its part of the newest complete checkpoint, if there is one.
+    /// A process begins, or must join again. Returns its place, and its part of the newest complete checkpoint, if
+    /// there is one.
     ///
     /// # Errors
     /// As [`checkpoints`](Self::checkpoints); [`Failure::Bad`] for a process that there is not.
@@ -190,7 +196,8 @@ impl Memory {
         }
     }
 
-    /// A process's part of a complete checkpoint, for who only looks. The newest ones are there, as many as have room without the one that is being saved.
+    /// A process's part of a complete checkpoint, for callers that only look. The newest ones are there, as many as
+    /// have room without the one that is being saved.
     ///
     /// # Errors
     /// [`Failure::NotFound`] for one that is not there any more, or not complete.
@@ -217,7 +224,7 @@ impl Memory {
         Err(Error::Unsteady)
     }
 
-    /// Makes all processes begin again from an older complete checkpoint: each is told by its next save.
+    /// Makes all processes begin again from an older complete checkpoint: each learns of it at its next save.
     ///
     /// # Errors
     /// [`Failure::NotFound`] for one that is not there any more.

@@ -1,4 +1,4 @@
-//! Why a question to the helper has no answer.
+//! The errors of calls to the helper.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why there is no answer.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// Nobody listens.
+    /// No helper listens at the socket.
     #[error(
         "no helper runs: nobody listens at {}{}; start one with `verbena node`",
         tried.display(), others(.running)
@@ -56,7 +56,7 @@ pub enum Error {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// Nobody listens for HTTP there. Nothing was begun.
+    /// No helper listens for HTTP there. Nothing was begun.
     #[error("no helper answers at {at}: {source}; start `verbena node` or `verbena proxy`, or name another place")]
     Nobody {
         /// The place that was tried.
@@ -92,10 +92,10 @@ pub enum Error {
     /// A lock that was tried is not free.
     #[error("the lock is not free")]
     NotFree,
-    /// A lock that somebody holds or waits for is not removed.
+    /// A lock that a program holds or waits for is not removed.
     #[error("the lock is in use, and not removed: {users}")]
     InUse {
-        /// Who uses it, as far as nodes say: of this lock alone.
+        /// Its holders and waiters, as far as nodes report them: of this lock alone.
         users: LockList,
     },
     /// A lock was not free in time.
@@ -110,10 +110,10 @@ pub enum Error {
     /// Those that hold the lock wait for locks that this connection holds, and it was the last that began to wait: it is to release what it holds, and may begin anew.
     #[error("deadlock: {circle}")]
     Deadlock {
-        /// Who waits for whom.
+        /// The cycle of clients, each of which waits for the next.
         circle: String,
     },
-    /// Something about memory was not done, or nobody knows.
+    /// A request about memory was not done, or its outcome is unknown.
     #[error("{text}")]
     Memory {
         /// Of what kind the reason is.
@@ -124,7 +124,8 @@ pub enum Error {
     /// All processes begin again from a checkpoint: this one is to join again.
     #[error("a process began again: all go back to the newest complete checkpoint, so join it again")]
     RolledBack,
-    /// Who waited does not go on: [`Memory::while_it_waits`](crate::Memory::while_it_waits) said so. What was asked for may be done all the same.
+    /// The wait was stopped, because [`Memory::while_it_waits`](crate::Memory::while_it_waits) said so. What was asked
+    /// for may be done all the same.
     #[error("the wait was stopped; what was asked for may be done all the same")]
     Stopped,
     /// A hold, or a wish, of another connection or of none. Nothing was changed.
@@ -133,7 +134,7 @@ pub enum Error {
     /// The connection was made before a fork, by the parent. Nothing was changed.
     #[error("this connection was made by process {maker}: after a fork the child connects for itself")]
     Forked {
-        /// Who may use it.
+        /// The process that may use it.
         maker: u32,
     },
     /// What was asked for changed with each part of the answer.

@@ -32,7 +32,7 @@ pub struct Roll {
     pub status: Status,
     /// The members of its view, in order of rank, each with what it told of itself just now.
     pub nodes: Vec<Node>,
-    /// Who left and is not settled.
+    /// The departed incarnations that are not settled.
     pub departed: Vec<Departed>,
     /// What is open at the helper's node.
     pub work: Work,
@@ -67,7 +67,7 @@ impl Helper {
     /// Connects to the helper at `socket`. Each call, this one too, waits at most `patience`.
     ///
     /// # Errors
-    /// [`Error::NoHelper`] with the path that was tried if nobody listens there.
+    /// [`Error::NoHelper`] with the path that was tried if no helper listens there.
     pub fn connect(socket: &Socket, patience: Duration) -> Result<Self> {
         Ok(Helper { connection: connect_to(socket, patience)?, patience })
     }
@@ -90,7 +90,8 @@ impl Helper {
         }
     }
 
-    /// How the cluster is. The members are asked; who does not answer within a tenth of a second is shown with what it told before.
+    /// The state of the cluster. Asks the members; one that does not answer within a tenth of a second is shown with
+    /// its last answer.
     pub fn roll(&mut self) -> Result<Roll> {
         for _ in 1..ATTEMPTS {
             match self.roll_of_one_view() {
@@ -181,8 +182,8 @@ impl Helper {
         Ok(all)
     }
 
-    /// Has the keeper asked to give this incarnation no more lease. Who wants to be sure asks again, until there is a view
-    /// without it.
+    /// Asks the keeper to give this incarnation no more lease. A caller that must be sure repeats the call until there
+    /// is a view without the incarnation.
     ///
     /// # Errors
     /// [`Error::Refused`] if it is in no view that the helper knows, or is the keeper's own node.
@@ -242,8 +243,8 @@ impl Helper {
         all?.ok_or(Error::Unsteady)
     }
 
-    /// How loaded the members of the view are, as their boards say, of those whose load is known by now: of all of them some thousandths of a second after the
-    /// first question. Whoever asks again within five seconds disturbs none of them.
+    /// The loads of the members of the view that are known by now, as their boards say; some thousandths of a second
+    /// after the first question that is all of them. Another call within five seconds disturbs none of the members.
     pub fn loads(&mut self) -> Result<Vec<LoadOf>> {
         for _ in 1..ATTEMPTS {
             let status = self.status()?;

@@ -1,9 +1,10 @@
-//! A layer of `tower` that tells the helper of what a service does.
+//! A layer of `tower` that announces a service's writes to the helper.
 //!
 //! **Writes.** A request with an unsafe method is bracketed by an update: *begun* before the service is called, *ended* after it has
-//! answered. The update is over, and confirmed, before the client can have the last byte of the answer, because that is the moment from
-//! which everybody must see the write (rules P3, P10). So the answer is read here: to its end, if that comes within 64 KiB, before
-//! the client gets any of it; of a longer one the client gets all but the end until the update has ended.
+//! answered. The update is over, and confirmed, before the client can have the last byte of the answer, because that is
+//! the moment from which every reader must see the write (rules P3, P10). So the layer reads the answer: to its end, if
+//! that comes within 64 KiB, before the client gets any of it; of a longer one the client gets all but the end until
+//! the update has ended.
 //!
 //! ```text
 //!  begin -- refused --> 503, Retry-After; the service is not called (rule P7)
@@ -65,8 +66,8 @@ impl MadeOf {
 pub enum Write {
     /// This. The layer brackets the request.
     Touches(Scope),
-    /// Nothing that the layer has to know of: the request writes nothing, or whoever answers it begins the update, because only there it
-    /// is known what it touches.
+    /// Nothing that the layer has to know of. Either the request writes nothing, or its handler begins the update,
+    /// because only the handler knows what it touches.
     Unannounced,
 }
 
@@ -83,8 +84,8 @@ type Touched = dyn Fn(&Parts) -> Write + Send + Sync;
 /// and answers for it around the layer, not inside, or let it say [`Outcome::Unknown`]. An answer that goes on for long keeps its
 /// update open as long: leave it [`Write::Unannounced`], and bracket the write itself.
 ///
-/// The proxy is told that these paths announce for themselves (`writes = "announced"`); until then each write is bracketed twice,
-/// which is slow and safe. The other way round, `announced` without the layer, is not.
+/// Configure the proxy so that these paths announce for themselves (`writes = "announced"`); until then each write is
+/// bracketed twice, which is slow and safe. The other way round, `announced` without the layer, is not.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -221,7 +222,7 @@ where
     let response = declare(inner.call(request).await?);
     let outcome = response.extensions().get().copied().unwrap_or(Outcome::Done);
     if outcome != Outcome::Done {
-        // What the client is told does not rest on it: nothing is said to be written.
+        // The client's answer does not depend on it: nothing was reported as written.
         if let Err(error) = update.end(outcome).await {
             tracing::warn!(%error, ?outcome, "the helper was not told what became of a write");
         }

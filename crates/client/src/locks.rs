@@ -29,10 +29,11 @@ pub const MAX_NAME_BYTES: usize = 1024;
 /// A program's connection for locks. For one thread at a time; other threads connect for themselves. Dropped, or when the program ends
 /// in whatever way, all that it holds is released.
 ///
-/// A hold lasts as long as the node's lease, which the helper renews: nobody else gets the lock before that has run out. Whether it has,
-/// [`is_held`](Self::is_held) knows without asking anybody, also when the helper is stopped or dead. But between that question and what
-/// is done next any time can pass, if the program is stopped: whoever writes to a store sends the hold's [`token`](Hold::token) with
-/// it, and the store refuses one that is smaller than one it has seen (rule L7).
+/// A hold lasts as long as the node's lease, which the helper renews: no other program gets the lock before that has
+/// run out. [`is_held`](Self::is_held) knows whether it has without asking the helper, also when the helper is stopped
+/// or dead. But any time can pass between that question and the next action, if the program is stopped. So a program
+/// that writes to a store sends the hold's [`token`](Hold::token) with it, and the store refuses one that is smaller
+/// than one it has seen (rule L7).
 pub struct Locks {
     connection: Connection,
     watch: Watch,
@@ -61,7 +62,7 @@ pub struct Wish {
     request: u64,
 }
 
-/// Who has and waits for which lock.
+/// The holders and waiters of locks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockList {
     /// In the order of names, and of the ranks of nodes.
@@ -70,7 +71,7 @@ pub struct LockList {
     pub silent: BTreeSet<String>,
 }
 
-/// One line, for errors: who holds, and how many others wait.
+/// One line, for errors: the holders, and how many others wait.
 impl fmt::Display for LockList {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let holders = || self.locks.iter().flat_map(|at| at.holders.iter().map(move |holder| (at, holder)));
@@ -151,7 +152,8 @@ impl Locks {
     /// it are released.
     ///
     /// # Errors
-    /// [`Error::NotInTime`], [`Error::NotFree`]; [`Error::Deadlock`] where it would wait for itself, across whichever nodes: the youngest of those that do is told;
+    /// [`Error::NotInTime`], [`Error::NotFree`]; [`Error::Deadlock`] where it would wait for itself, across any nodes:
+    /// the youngest request of the cycle gets it;
     /// [`Error::Refused`] for a name that cannot be, if the lock's home has no room for another, or if this connection holds it shared and wants it alone.
     pub fn acquire(&mut self, name: &[u8], mode: LockMode, at_most: Option<Duration>) -> Result<Hold> {
         if at_most == Some(Duration::ZERO) {
@@ -167,10 +169,10 @@ impl Locks {
         }
     }
 
-    /// Asks for a lock, for who has something to do between two looks at whether it came.
+    /// Asks for a lock, for a caller that has other work between two looks at whether it came.
     ///
     /// # Errors
-    /// If the helper cannot be told. What it says to it is the first [`wait`](Self::wait)'s.
+    /// If the helper cannot be reached. The helper's answer is returned by the first [`wait`](Self::wait).
     pub fn ask(&mut self, name: &[u8], mode: LockMode) -> Result<Wish> {
         self.ask_for(name, mode, false)
     }
@@ -187,7 +189,7 @@ impl Locks {
     /// Does without what was asked for. If it came meanwhile it is released.
     ///
     /// # Errors
-    /// [`Error::NotOurs`]; if the helper cannot be told.
+    /// [`Error::NotOurs`]; if the helper cannot be reached.
     pub fn give_up(&mut self, wish: Wish) -> Result<()> {
         self.check(wish.connection)?;
         self.call(LockRequest::Cancel { ticket: wish.ticket })?;
@@ -226,7 +228,8 @@ impl Locks {
         }
     }
 
-    /// Lets others read with it, from the moment on at which this returns. The token is another one, and nobody held the lock alone meanwhile.
+    /// Lets others read with it from the moment when this returns. The token is a new one, and no other client held the
+    /// lock alone meanwhile.
     ///
     /// # Errors
     /// [`Error::Lost`]; [`Error::Refused`] if it is not held exclusively, or more than once; [`Error::NotOurs`]. After any other it may be held either way, and
@@ -248,7 +251,7 @@ impl Locks {
         }
     }
 
-    /// Whether it is still held, now: two loads and a look at the clock. False as soon as anybody else could have the lock.
+    /// Whether it is still held, now: two loads and a look at the clock. False before another client can have the lock.
     pub fn is_held(&self, hold: &Hold) -> bool {
         self.watch.is_held(hold)
     }
@@ -258,8 +261,9 @@ impl Locks {
         self.watch.held_until()
     }
 
-    /// Who has and waits for the locks whose names begin with `prefix`, on all nodes: of all locks if it is empty. Each node says what its programs have, a part at a
-    /// time, so what changes meanwhile is in it as it was before or after.
+    /// The holders and waiters of the locks whose names begin with `prefix`, on all nodes: of all locks if it is empty.
+    /// Each node reports its own programs, a part at a time, so what changes meanwhile is in it as it was before or
+    /// after.
     ///
     /// # Errors
     /// [`Error::Refused`] if the prefix is longer than names are.
@@ -281,7 +285,8 @@ impl Locks {
     /// growing if it is wanted again.
     ///
     /// # Errors
-    /// [`Error::InUse`] if somebody holds it or waits for it, and nothing has changed; [`Error::Refused`] for a name that cannot be, if its home does not answer, and
+    /// [`Error::InUse`] if a client holds it or waits for it, and nothing has changed; [`Error::Refused`] for a name
+    /// that cannot be, if its home does not answer, and
     /// if the lock has given most of the tokens of the view.
     pub fn remove(&mut self, name: &[u8]) -> Result<bool> {
         match self.call(LockRequest::Remove { name: name.to_vec() })? {
@@ -322,14 +327,14 @@ impl Locks {
             }
             let polled = self.connection.poll(until);
             let Some(response) = self.heard(polled)? else { return Ok(None) };
-            // What nobody waits for any more is dropped.
+            // An answer that no caller waits for any more is dropped.
             if let Some(place) = self.asked.get_mut(&response.number) {
                 *place = Some(response);
             }
         }
     }
 
-    /// Nobody waits for the answer to the request of this number any more.
+    /// The caller does not wait any more for the answer to the request of this number.
     pub(crate) fn does_without(&mut self, number: u64) {
         self.asked.remove(&number);
     }
@@ -395,17 +400,18 @@ impl Drop for Locks {
 }
 
 impl Watch {
-    /// How often who waits for a loss looks: two loads and a look at the clock.
+    /// How often a waiter for a loss looks: two loads and a look at the clock.
     pub const LOOKS_EVERY: Duration = Duration::from_millis(5);
 
     /// Waits until it is no longer held, as long as `at_most`, without that as long as it takes. Says whether that is so, at most
-    /// [`LOOKS_EVERY`](Self::LOOKS_EVERY) later where the thread runs. Nobody has to be there to tell it. Of a hold that was released it knows nothing.
+    /// [`LOOKS_EVERY`](Self::LOOKS_EVERY) later where the thread runs. It needs no other process for that. Of a hold
+    /// that was released it knows nothing.
     pub fn wait_lost(&self, hold: &Hold, at_most: Option<Duration>) -> bool {
         let Ok(is_lost) = Self::wait_until_not(at_most, || Ok::<_, Infallible>(self.is_held(hold)));
         is_lost
     }
 
-    /// The same, for who knows of other ways in which a hold ends: `is_held` is asked again and again.
+    /// The same for a caller that knows of other ways in which a hold ends: `is_held` is called again and again.
     ///
     /// # Errors
     /// The first of `is_held`.
@@ -444,8 +450,8 @@ impl Watch {
     }
 }
 
-/// The connection's socket. What is held is held as long as any process has it: whoever starts another that is to be protected by a lock lets it inherit
-/// the socket, so that the lock is not free before both have ended.
+/// The connection's socket. A hold lasts as long as any process has the socket. A program that starts another one under
+/// a lock lets it inherit the socket, so that the lock is not free before both have ended.
 impl AsFd for Locks {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.connection.as_fd()

@@ -26,7 +26,8 @@ const PARTS: usize = 3;
 
 /// A program's connection for memory. For one thread at a time; other threads connect for themselves.
 ///
-/// Segments live as long as their home, whatever becomes of the program: who does not need one any more [releases](Self::release) it.
+/// Segments last as long as their home, whatever becomes of the program: a program [releases](Self::release) a segment
+/// that it needs no more.
 pub struct Memory {
     locks: Locks,
     patience: Duration,
@@ -37,7 +38,7 @@ pub struct Memory {
     forgets: u64,
 }
 
-/// What is done every so often by who waits: whether it goes on.
+/// A callback that a waiting call makes at this interval: whether to go on.
 type Look = (Duration, Box<dyn FnMut() -> bool + Send>);
 
 /// A value, or a part of one.
@@ -87,7 +88,8 @@ impl Memory {
     /// A new segment, of zeros.
     ///
     /// # Errors
-    /// [`Error::Memory`] with [`Failure::Exists`](crate::Failure) if its name is another's, [`NoRoom`](crate::Failure) where its home is full or the user has all that it may have,
+    /// [`Error::Memory`] with [`Failure::Exists`](crate::Failure) if its name is taken, [`NoRoom`](crate::Failure)
+    /// where its home is full or the user has all that it may have,
     /// [`Bad`](crate::Failure) for what cannot be.
     pub fn allocate(&mut self, wanted: NewSegment) -> Result<SegmentInfo> {
         match self.call(MemoryRequest::Allocate(wanted))? {
@@ -185,7 +187,8 @@ impl Memory {
         }
     }
 
-    /// The segment's newest value where it is, if that is in this node's memory: nothing is copied, and who looks again asks nobody.
+    /// The segment's newest value where it is, if that is in this node's memory: nothing is copied, and looking again
+    /// asks no other process.
     ///
     /// # Errors
     /// [`Error::Memory`] with [`Failure::Elsewhere`](crate::Failure) if its home is another node, the fabric's memory is of another kind (`xdp`), or the program's user neither runs the node nor is root:
@@ -247,8 +250,9 @@ impl Memory {
         }
     }
 
-    /// Has the node of this connection offer `bytes` from now on, of what it is configured to offer; more than now takes an earlier call back. Nothing is allocated there above
-    /// that. What does not fit any more goes after `notice`, which [`stat`](Self::stat) and [`list`](Self::list) show, and who asks for it then is told
+    /// Has the node of this connection offer `bytes` from now on, of what it is configured to offer; more than now
+    /// takes an earlier call back. Nothing is allocated there above that. What does not fit any more goes after
+    /// `notice`, which [`stat`](Self::stat) and [`list`](Self::list) show; a request for it then fails with
     /// [`Failure::Reclaimed`](crate::Failure). Asking for the same again changes nothing.
     ///
     /// # Errors
@@ -262,8 +266,9 @@ impl Memory {
         }
     }
 
-    /// Waits for a segment's lock as long as `at_most`, without that as long as it takes. It keeps out whoever asks for it as well, and nobody else: gets and puts do
-    /// not look at it. It is the lock of the name `memory/IDENTITY`, which `verbena lock ls` shows.
+    /// Waits for a segment's lock for at most `at_most`, or without a limit. It keeps out only clients that ask for it
+    /// as well: gets and puts do not look at it. It is the lock of the name `memory/IDENTITY`, which `verbena lock ls`
+    /// shows.
     ///
     /// # Errors
     /// As [`Locks::acquire`], and [`lock_name`](Self::lock_name).

@@ -1,4 +1,4 @@
-//! Where a helper is asked over HTTP.
+//! The addresses at which a helper answers over HTTP.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Where `verbena status` looks for a helper when it is told nothing else: the user's own directory, the name
+    /// Where `verbena status` looks for a helper by default: the user's own directory, the name
     /// [`DEFAULT_NAME`](crate::DEFAULT_NAME).
     ///
     /// # Errors
@@ -29,7 +29,7 @@ impl Place {
         Socket::new(None, None).map(Place::from)
     }
 
-    /// Who the request is for, in HTTP.
+    /// The authority of requests in HTTP.
     #[cfg(feature = "updates")]
     pub(crate) fn authority(&self) -> String {
         match self {

@@ -1,4 +1,4 @@
-//! Telling the helper of writes.
+//! Announces a program's writes to the helper.
 //!
 //! ```text
 //!              begin             end(Done)              Ok: tell the client
@@ -27,11 +27,12 @@ use crate::error::{Error, Result};
 use crate::place::Place;
 use crate::scope::Scope;
 
-/// How long a call waits unless it is told otherwise: longer than the helper's own deadline for beginning
-/// (`pages.begin_deadline`, 5 s), so that it is the helper that says what is wrong.
+/// The default patience of a call: longer than the helper's own deadline for beginning (`pages.begin_deadline`, 5 s),
+/// so that it is the helper that says what is wrong.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The helper of this machine, told of writes. Cheap to clone; all clones share one bounded pool of connections.
+/// The helper of this machine, as the receiver of updates. Cheap to clone; all clones share one bounded pool of
+/// connections.
 ///
 /// Each call needs a tokio runtime with time and input and output, and ends within its patience.
 ///
@@ -90,7 +91,7 @@ impl Updates {
         self.begin_as(&Touched::from(touched)).await
     }
 
-    /// Begins an update as another helper was told of it.
+    /// Begins an update from the words in which another helper received it.
     #[doc(hidden)]
     pub async fn begin_as(&self, touched: &Touched) -> Result<Update> {
         let Begun { update } = self.ask(Kind::Begin, Method::POST, "/v1/updates", Some(touched)).await?;
@@ -123,7 +124,7 @@ impl Updates {
     /// that it is made of stands for all such pages.
     ///
     /// # Errors
-    /// As with [`begin`](Self::begin); [`Error::Refused`] if one is no address of a page.
+    /// As with [`begin`](Self::begin); [`Error::Refused`] if one is not an address of a page.
     pub async fn purge_pages<P: Into<String>>(&self, pages: impl IntoIterator<Item = P>) -> Result<()> {
         let body = Touched { pages: pages.into_iter().map(Into::into).collect(), ..Touched::default() };
         let _: Purged = self.ask(Kind::Begin, Method::POST, "/v1/purge", Some(&body)).await?;
@@ -199,11 +200,11 @@ impl Updates {
 }
 
 impl Update {
-    /// Ends it, after the database has answered. `Ok`: the client can be told what became of its write.
+    /// Ends it, after the database has answered. `Ok`: the client can learn the outcome of its write.
     ///
     /// # Errors
-    /// After [`Outcome::Done`]: do not tell the client that its write is done, because some cache may not know of it. Answer with a
-    /// 500, or close its connection. What could not be told to the helper, it takes for an unknown outcome.
+    /// After [`Outcome::Done`]: do not report the write to the client as done, because some cache may not know of it.
+    /// Answer with a 500, or close its connection. An outcome that does not reach the helper counts as unknown there.
     pub async fn end(mut self, outcome: Outcome) -> Result<()> {
         // Until it has answered the name is kept: cancelled or cut off, the update is dropped, and its outcome is unknown.
         let ended = match &self.name {
@@ -224,8 +225,8 @@ impl Drop for Update {
     fn drop(&mut self) {
         let Some(name) = self.name.take() else { return };
         tracing::warn!(update = name, "the outcome of a write is unknown: what it touches is not cached for a while");
-        // Nobody needs to be told, it only takes longer: the helper waits for the longest transaction before it takes the outcome
-        // for unknown, and then as long again.
+        // The message is not necessary, only faster: without it the helper waits for the longest transaction before it
+        // takes the outcome for unknown, and then as long again.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let updates = self.updates.clone();
             runtime.spawn(async move {

@@ -12,13 +12,15 @@ use crate::board;
 use crate::memory_wire::Pane;
 use crate::wire::BOARD_FORGETS;
 
-/// Looks for a value that nobody writes over meanwhile: each is a few loads.
+/// Looks for a value that no put writes over meanwhile: each is a few loads.
 const LOOKS: usize = 10_000;
 
 /// A segment's value as it was when it was looked for, without a copy: in the memory of this node, which is the segment's home.
 ///
-/// Nobody waits for who reads: after some more puts its place is filled with a later value. So whoever has read looks whether it [`holds`](Self::holds), and what was read counts only then;
-/// of a `null` segment that promises nothing about the bytes, as its gets do not. A window keeps the memory mapped, also one that holds no more.
+/// Writers do not wait for readers: after some more puts a value's place is filled with a later value. So a reader
+/// checks afterwards whether the window [`holds`](Self::holds), and only then counts what it read. Of a `null` segment
+/// that promises nothing about the bytes, as its gets do not. A window keeps the memory mapped, also one that no longer
+/// holds.
 #[derive(Clone)]
 pub struct Window {
     place: Arc<Place>,
@@ -64,17 +66,19 @@ impl Window {
         self.stamp_ns
     }
 
-    /// Whether all that was read here before was this version, and the segment's newest value at a moment after the window was asked for: nothing was put over it, and the node had its lease and its
-    /// part in the view (rules M1, C5). A few loads; asks nobody, also when the helper is stopped. It is false as well when the view has ended,
-    /// when any segment of the node is released or moved, and when the helper is dead: then another window is asked for.
+    /// Whether all that was read here before was this version, and the segment's newest value at a moment after the
+    /// window was asked for: nothing was put over it, and the node had its lease and its part in the view (rules M1,
+    /// C5). A few loads, without a request to the helper, which may be stopped. It is false as well when the view has
+    /// ended, when any segment of the node is released or moved, and when the helper is dead: then ask for another
+    /// window.
     pub fn holds(&self) -> bool {
         // What was read before comes before the looks.
         fence(Ordering::Acquire);
         self.place.is_filled_with(self.version, self.slot) && self.place.is_in_place()
     }
 
-    /// Whether nothing newer was put so far, as far as the window shows that: a few loads, for who waits for the next value. It is false too when the value is elsewhere, as
-    /// [`newest`](Self::newest) then says.
+    /// Whether no newer value was put so far, as far as the window shows that: a few loads, for a reader that waits for
+    /// the next value. It is false too when the value is elsewhere, as [`newest`](Self::newest) then says.
     pub fn is_newest(&self) -> bool {
         let word = self.place.word();
         word.version() == self.version && word.slot().is_some() && self.place.is_in_place()
@@ -113,7 +117,8 @@ impl Window {
         self.holds()
     }
 
-    /// Where its bytes are, for what is not Rust. Somebody may write there while they are read, so nothing of Rust may have a reference to them. Valid as long as the window or a clone of it.
+    /// Where its bytes are, for code that is not Rust. A writer may change them while they are read, so Rust must hold
+    /// no reference to them. Valid as long as the window or a clone of it.
     pub fn as_ptr(&self) -> *const u8 {
         self.place.memory.address(self.at(), self.place.pane.bytes)
     }

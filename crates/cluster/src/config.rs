@@ -29,13 +29,13 @@ section! {
     }
 }
 
-/// Who says who is in.
+/// How the members of the cluster are determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Provider {
     /// The configuration file, with one keeper (rule C4).
     Static,
-    /// Whoever joins; one of the members keeps, as etcd records.
+    /// A register: any node may join, and etcd records which member is the keeper.
     Etcd,
 }
 
@@ -101,8 +101,9 @@ impl Membership {
         Membership { terms, own: line, listed: Some(Listed { members, own }), gathers }
     }
 
-    /// The node in seat `own` of [`SEATS`] on one machine, whose nodes meet by shared memory without being configured. It is there for
-    /// `roles`, every other for everything. How many seats will be taken nobody knows, so views are made at once.
+    /// The node in seat `own` of [`SEATS`] on one machine, whose nodes meet by shared memory without configuration. It
+    /// has the roles `roles`; every other seat has all. The number of seats that will be taken is unknown, so views are
+    /// made at once.
     ///
     /// # Errors
     /// As [`new`](Self::new); and where the name is so long that the last seat's would be too long.
@@ -148,7 +149,7 @@ impl Membership {
         &self.own
     }
 
-    /// This node's rank, where ranks are known before a life has begun.
+    /// This node's rank, where ranks are known before an incarnation has begun.
     pub fn rank(&self) -> Option<Rank> {
         self.listed.as_ref().map(|listed| listed.own)
     }
@@ -158,7 +159,7 @@ impl Membership {
         self.listed.as_ref().map(|_| Rank(1))
     }
 
-    /// How many nodes there are in the file; nothing where anybody may join.
+    /// The number of nodes in the file; `None` where any node may join.
     pub fn size(&self) -> Option<usize> {
         self.listed.as_ref().map(|listed| listed.members.len())
     }

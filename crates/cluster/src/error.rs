@@ -1,4 +1,4 @@
-//! What can go wrong here, and what to do about it.
+//! The errors of this crate. Each text says what to do about it.
 
 use thiserror::Error;
 use verbena_terms::{FormatError, Rank};
@@ -41,7 +41,7 @@ pub enum ClusterError {
     OthersState {
         /// This node.
         expected: Rank,
-        /// Whose the record is.
+        /// The rank that owns the record.
         found: Rank,
     },
     /// A node started 2^32 times.

@@ -12,15 +12,17 @@
 //!        each member acknowledged it or is out; each leaver acknowledged it or lapsed
 //! ```
 //!
-//! Why nobody is left acting in an older view: a lease is held only by members of the newest view, by those the newest
-//! view dropped, and by nobody else, because the view before it was in effect. The first are waited for by name; the second
-//! lapsed before they were dropped, or are leavers, who are waited for too (`leavers`). A keeper that restarts takes
-//! everyone whom its record names for a holder of a lease granted a moment ago. An incarnation that was said to be out, to
-//! anybody, is out in the durable record first, so no later life of the keeper renews it.
+//! Why no node is left acting in an older view: a lease is held only by members of the newest view and by those that
+//! the newest view dropped. No other node holds one, because the view before was in effect. The keeper waits for the
+//! members by name. The dropped ones lapsed before they were dropped, or are leavers, for which the keeper waits too
+//! (`leavers`). A keeper that restarts takes everyone that its record names for a holder of a lease granted a moment
+//! ago. An incarnation that the keeper declared to be out is out in the durable record first, so no later incarnation
+//! of the keeper renews it.
 //!
-//! Where the office of the keeper goes from member to member ([`Office`](crate::Office)), a keeper acts while it has *authority* and is silent
-//! without. The record is stored by who holds the office and by nobody else; whoever follows starts from it as a keeper that restarts does. A
-//! keeper that hears less than half of the members gives the office up, once, before it takes anybody for gone: it may be the one that is cut off.
+//! Where the office of the keeper goes from member to member ([`Office`](crate::Office)), a keeper acts while it has
+//! *authority* and is silent without. Only the holder of the office stores the record. Its successor starts from the
+//! record as a keeper that restarts does. A keeper that hears less than half of the members gives the office up, once,
+//! before it takes any member for gone: it may be the one that is cut off.
 
 #[cfg(test)]
 mod tests;
@@ -62,7 +64,7 @@ pub enum KeeperAction {
     Resign,
 }
 
-/// What the driver knows about earlier lives of the keeper's own node.
+/// What the driver knows about earlier incarnations of the keeper's own node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EarlierLife {
     /// Nothing.
@@ -77,12 +79,14 @@ pub enum EarlierLife {
 pub struct Term {
     /// When its authority ends, unless [`KeeperEvent::Authority`] says later.
     pub until: Time,
-    /// The one before gave the office up because it heard too few: then so few are all there are.
+    /// The previous holder gave the office up because it heard too few members. Then those few are taken to be all
+    /// there are.
     pub after_unheard: bool,
 }
 
-/// The keeper of a cluster. One at a time: under `static` membership the driver holds an exclusive lock on the directory of the durable
-/// record for as long as the process lives; otherwise it is appointed by the [`Office`](crate::Office).
+/// The keeper of a cluster. One at a time: under `static` membership the driver holds an exclusive lock on the
+/// directory of the durable record until the process ends; otherwise the keeper is appointed by the
+/// [`Office`](crate::Office).
 #[derive(Debug)]
 pub struct Keeper {
     membership: Membership,
@@ -95,9 +99,9 @@ pub struct Keeper {
     phase: Phase,
     /// Members of the newest view and candidates: at most two for each of [`MAX_MEMBERS`] nodes.
     seats: BTreeMap<Incarnation, Seat>,
-    /// Those whom the newest view dropped and who may hold a lease until then.
+    /// Incarnations that the newest view dropped and that may hold a lease until then.
     leavers: BTreeMap<Incarnation, Time>,
-    /// When the leases of earlier lives of the keeper are over, whatever their terms were.
+    /// When the leases of earlier incarnations of the keeper are over, whatever their terms were.
     earlier_over: Time,
     /// When enough was gathered for a next view.
     gather_until: Option<Time>,
@@ -116,8 +120,8 @@ enum Phase {
 }
 
 impl Keeper {
-    /// A keeper that runs in the life `identity` of its node, from what an earlier one left behind. Without a record it is
-    /// the first ever: then nobody holds a lease and nothing is waited for.
+    /// A keeper that runs in incarnation `identity` of its node, from what an earlier one left behind. Without a record
+    /// it is the first ever: then no node holds a lease, and the keeper waits for none.
     pub fn start(
         membership: Membership,
         identity: Incarnation,
@@ -139,7 +143,7 @@ impl Keeper {
     ) -> Self {
         let terms = membership.terms();
         let record = record.unwrap_or(KeeperRecord { view: None, out: vec![], starts: BTreeMap::new(), terms });
-        // Leases of earlier lives may be longer than those of this one (rule C2).
+        // Leases of earlier incarnations may be longer than those of this one (rule C2).
         let earlier_over = record.terms.longer(terms).over_at(now);
         let over = if rules.wait_after_restart { earlier_over } else { now };
         let ended = |who: Incarnation| earlier == EarlierLife::Ended && who.rank == identity.rank;
@@ -174,8 +178,8 @@ impl Keeper {
         }
     }
 
-    /// The same, of one that was appointed for a term: from what earlier holders of the office left. Nobody else makes views or grants leases
-    /// meanwhile, so nobody is known to have ended.
+    /// The same for a keeper that was appointed for a term: from what earlier holders of the office left. While it
+    /// holds the office, no other member makes views or grants leases. No earlier incarnation is known to have ended.
     pub fn appointed(
         membership: Membership,
         identity: Incarnation,
@@ -201,7 +205,7 @@ impl Keeper {
         let now = self.arrive_at(now);
         match event {
             KeeperEvent::Authority(until) => self.may_act_until(now, until),
-            // It is durable, whoever keeps.
+            // It is durable, whichever node is the keeper.
             KeeperEvent::Persisted => self.persisted(now, &mut out),
             KeeperEvent::Message(message) if self.has_authority(now) => self.message(now, message, &mut out),
             KeeperEvent::Message(_) | KeeperEvent::Tick => {}
@@ -227,7 +231,7 @@ impl Keeper {
         self.view().map(View::number).filter(|_| self.phase == Phase::InEffect)
     }
 
-    /// Moves the time, and excuses everybody if the keeper itself was stopped for so long that renewals may wait unread:
+    /// Moves the time. Excuses all members if the keeper itself was stopped for so long that renewals may wait unread:
     /// to call that their silence would expel them all.
     fn arrive_at(&mut self, now: Time) -> Time {
         let now = now.max(self.last);
@@ -256,7 +260,7 @@ impl Keeper {
         now < self.authority || !self.rules.silent_without_authority
     }
 
-    /// Who was silent while this keeper could not answer is not to blame.
+    /// A member that was silent while this keeper could not answer is excused.
     fn may_act_until(&mut self, now: Time, until: Time) {
         if now >= self.authority {
             self.excuse_all(now);
@@ -314,7 +318,7 @@ impl Keeper {
     fn join(&mut self, now: Time, member: Member, renewal: &Renewal) -> Result<bool, Refusal> {
         let who = member.incarnation;
         if let Some(seat) = self.seats.get(&who) {
-            // Two processes that were given one start number are two lives all the same (rule C1).
+            // Two processes that were given one start number are two incarnations all the same (rule C1).
             return if seat.member == member { self.renew(now, who, renewal) } else { Err(self.start_used(who.rank)) };
         }
         if renewal.terms != self.terms() {
@@ -344,8 +348,9 @@ impl Keeper {
         Ok(true)
     }
 
-    /// A later life of the node `name` joins: an earlier candidate is forgotten, and a member gets no lease any more. What it has
-    /// still runs out in full (rule C2): the keeper granted it and knows when, so it need not count from this moment.
+    /// A later incarnation of the node `name` joins: an earlier candidate is forgotten, and a member gets no lease any
+    /// more. Its present lease still runs out in full (rule C2): the keeper granted it and knows its end, so it need
+    /// not count from this moment.
     fn supersede(&mut self, now: Time, name: &str) {
         let named: Vec<Incarnation> = self.seats.keys().copied().filter(|who| self.named(*who)).collect();
         self.seats.retain(|who, seat| seat.member.name != name || named.contains(who));
@@ -370,7 +375,7 @@ impl Keeper {
         if let Some(by) = self.seats.get(&from).and_then(|seat| self.later_life(from, &seat.member.name)) {
             return Err(Refusal::Superseded(by));
         }
-        // Whoever a view that is being made leaves out must not be told otherwise in the meantime.
+        // A member that a pending view leaves out must not get another answer in the meantime.
         let dropped = self.making.as_ref().is_some_and(|next| {
             let known = self.record.view.as_ref().is_some_and(|view| view.member(from).is_some());
             next.out.contains(&from) || known && next.view.as_ref().is_some_and(|view| view.member(from).is_none())
@@ -442,8 +447,8 @@ impl Keeper {
         views.into_iter().any(|view| view.member(who).is_some())
     }
 
-    /// A life of the node `name` that began after `who`, if one is seated. Under `static` membership a node's lives have one rank; elsewhere
-    /// each has its own, larger than those before.
+    /// An incarnation of the node `name` that began after `who`, if one is seated. Under `static` membership a node's
+    /// incarnations have one rank; elsewhere each has its own, larger than those before.
     fn later_life(&self, who: Incarnation, name: &str) -> Option<Incarnation> {
         self.seats.range(who..).map(|(later, seat)| (*later, seat)).find_map(|(later, seat)| {
             let is_later = later != who && seat.member.name == name;
@@ -451,8 +456,8 @@ impl Keeper {
         })
     }
 
-    /// Whether this life, or a later one of its rank, was let in before: who is out never comes back (rule C1). Of ranks that are given once
-    /// only the last are remembered, and an older one counts as used.
+    /// Whether this incarnation, or a later one of its rank, was let in before: one that is out never comes back (rule
+    /// C1). Where each rank is given once, only the last ranks are remembered, and an older one counts as used.
     fn is_used(&self, who: Incarnation) -> bool {
         let last = || self.record.starts.keys().next_back().map_or(0, |rank| rank.0);
         let is_forgotten = || self.membership.size().is_none() && who.rank.0.saturating_add(RANKS_KEPT) <= last();

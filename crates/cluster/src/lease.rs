@@ -1,9 +1,9 @@
 //! Leases (rule C2): the one thing that decides whether a node may act.
 //!
-//! A lease is counted twice, on two clocks that nobody compares. The member counts from the moment when it *sent* the
-//! renewal and takes the drift allowance off; the keeper counts from the moment when it *granted* it, which is later, and
-//! puts the drift allowance on. So the member always stops first, whatever the network did to either message, as long
-//! as the two clocks run apart by less than twice the allowance in one lease.
+//! A lease is counted twice, on two clocks that are never compared. The member counts from the moment when it *sent*
+//! the renewal and takes the drift allowance off; the keeper counts from the moment when it *granted* it, which is
+//! later, and puts the drift allowance on. So the member always stops first, whatever the network did to either
+//! message, as long as the two clocks run apart by less than twice the allowance in one lease.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
@@ -11,7 +11,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use verbena_terms::{Time, ViewNumber};
 
-/// How long a lease is, the same at every node of a cluster: who disagrees is refused.
+/// The length of a lease and its drift allowance. The same at every node of a cluster: a node with other terms is
+/// refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "(u32, u32)", into = "(u32, u32)")]
 pub struct LeaseTerms {
@@ -22,7 +23,7 @@ pub struct LeaseTerms {
 /// What a member may do and until when: what the driver shares with the hot paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lease {
-    /// When the lease is over, on this machine's clock. [`Time::ZERO`] if there is none.
+    /// When the lease is over, on this machine's clock. [`Time::ZERO`] without a lease.
     pub until: Time,
     /// The view that this member has acknowledged, the only one it may act in; 0 if none.
     pub acknowledged: ViewNumber,
@@ -39,12 +40,12 @@ pub struct Lease {
 ///  +----------------+------------+------------+
 /// ```
 ///
-/// A reader may see a lease and a view that were not written together. One such pair would be wrong: an *old* view with a
-/// *new* lease, because the lease of a later life would bring back a view that the others have left. The writer
-/// therefore stores the views first and the end of the lease after them (release), and a reader loads the end first
-/// (acquire) and the views after it: who sees the new end sees the new views. The other mixed pair, an *old* end with *new*
-/// views, claims less than either: the old lease was valid at the reader's `now`, and a reader that posted something in
-/// the new view posted it after the new views were stored.
+/// A reader may see a lease and a view that were not written together. One such pair would be wrong: an *old* view with
+/// a *new* lease, because the lease of a later incarnation would bring back a view that the others have left. The
+/// writer therefore stores the views first and the end of the lease after them (release), and a reader loads the end
+/// first (acquire) and the views after it: a reader that sees the new end sees the new views. The other mixed pair, an
+/// *old* end with *new* views, claims less than either: the old lease was valid at the reader's `now`, and a reader
+/// that posted something in the new view posted it after the new views were stored.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct LeaseWord {
@@ -52,7 +53,7 @@ pub struct LeaseWord {
     views: AtomicU64,
 }
 
-/// Milliseconds that nobody minds.
+/// Caps an interval at 250 ms, a wait that people do not mind.
 const fn capped(millis: u64) -> u64 {
     if millis < 250 { millis } else { 250 }
 }
@@ -62,7 +63,7 @@ impl LeaseTerms {
     pub const DEFAULT: LeaseTerms = LeaseTerms { lease_ms: 2000, drift_ms: 20 };
     /// Below this, scheduling alone loses leases.
     pub const SHORTEST_MS: u32 = 100;
-    /// Above this, a node that died holds everything up for longer than anybody means.
+    /// Above this, a node that died holds the others up for longer than any operator intends.
     pub const LONGEST_MS: u32 = 600_000;
 
     /// Terms of a lease of `lease_ms` with an allowance of `drift_ms`, both milliseconds; or what is wrong with them.

@@ -1,10 +1,10 @@
-//! Who is in: numbered views, held together by leases.
+//! Cluster membership: numbered views, held together by leases.
 //!
-//! A node may act only in the view that it has acknowledged and only while its lease lasts. The *keeper* (the lowest rank
-//! of the configuration) grants the leases and numbers the views. A view takes effect when everybody who could act in an
-//! older one has acknowledged it, which ends acting in the older one, or has run out of lease. So at no moment does one
-//! node act in a view while a later one is in effect, whatever is lost, delayed, paused, killed or cut off. That is
-//! all that this crate promises, and everything above rests on it.
+//! A node may act only in the view that it has acknowledged and only while its lease lasts. The *keeper* (the lowest
+//! rank of the configuration) grants the leases and numbers the views. A view takes effect when each node that could
+//! act in an older one has acknowledged it, which ends acting in the older one, or has run out of lease. So at no
+//! moment does one node act in a view while a later one is in effect, whatever is lost, delayed, paused, killed or cut
+//! off. That is all that this crate promises, and everything above rests on it.
 //!
 //! Two state machines keep it: [`Keeper`] and, at every node, [`Participant`]. They take an event and the time and return
 //! actions; they have no sockets, clocks, threads, files or randomness, so the same code runs in a node and under

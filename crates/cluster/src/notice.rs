@@ -1,4 +1,4 @@
-//! What goes into a participant, what comes out of it, and what services learn.
+//! The events and actions of a participant, and the notices that services get.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ pub enum ParticipantEvent {
     Prepared(ViewNumber),
     /// The services of this home have settled a departed incarnation (rule P6).
     Settled(Incarnation),
-    /// The life that [`ParticipantAction::Enrol`] asked for.
+    /// The incarnation that [`ParticipantAction::Enrol`] asked for.
     Enrolled(Incarnation),
-    /// This life keeps the cluster from now on. Said where it is not always a node of the same rank.
+    /// This incarnation keeps the cluster from now on. Said where the keeper is not always a node of the same rank.
     Keeper(Incarnation),
     /// The node is to leave in good order. Said once.
     Leave {
@@ -27,7 +27,7 @@ pub enum ParticipantEvent {
         /// settled like one that died.
         at_rest: bool,
     },
-    /// Somebody wants this incarnation to have no more lease: the keeper is asked, once.
+    /// A program wants this incarnation to have no more lease: ask the keeper, once.
     Expel(Incarnation),
     /// Time has passed.
     Tick,
@@ -38,8 +38,8 @@ pub enum ParticipantEvent {
 pub enum ParticipantAction {
     /// Replace the durable start record by this one, then say [`ParticipantEvent::Persisted`].
     Persist(StartRecord),
-    /// Find a rank that no life has had, for another life of the same era, then say [`ParticipantEvent::Enrolled`] and, when this life can begin,
-    /// [`ParticipantEvent::Persisted`].
+    /// Find a rank that no incarnation has had, for another incarnation of the same era. Then say
+    /// [`ParticipantEvent::Enrolled`] and, when this incarnation can begin, [`ParticipantEvent::Persisted`].
     Enrol,
     /// Store it in the [`LeaseWord`](crate::LeaseWord) before anything that follows is done.
     Publish(Lease),
@@ -59,14 +59,14 @@ pub enum Notice {
     ViewInEffect(ViewNumber),
     /// A member has acknowledged the view, so it has ended acting in every older one.
     MemberAcknowledged {
-        /// Who.
+        /// The member.
         incarnation: Incarnation,
         /// Which view.
         view: ViewNumber,
     },
-    /// A member of the view ran out of lease before it acknowledged: nobody waits for it any more (rule P5).
+    /// A member of the view ran out of lease before it acknowledged: no node waits for it any more (rule P5).
     MemberOut {
-        /// Who.
+        /// The member.
         incarnation: Incarnation,
         /// Which view.
         view: ViewNumber,
@@ -77,14 +77,15 @@ pub enum Notice {
     LeaseExtended(Time),
     /// The lease is over. It may be extended again unless [`Notice::Expelled`] follows.
     LeaseLost,
-    /// This incarnation is over; everything that it owned is the others'. It joins again as this one, or as one that is not known yet.
+    /// This incarnation is over; everything that it owned belongs to the other nodes. The node joins again as this one,
+    /// or as one that is not known yet.
     Expelled(Option<Incarnation>),
-    /// This incarnation is over for good: a later life of the same node has joined.
+    /// This incarnation is over for good: a later incarnation of the same node has joined.
     Superseded(Incarnation),
     /// The keeper refuses; said once for each reason. The request is repeated all the same.
     Refused(Refusal),
     /// It has left: no lease, and the others do not count on it.
     Left,
-    /// No further life can be started.
+    /// No further incarnation can be started.
     Failed(ClusterError),
 }

@@ -1,4 +1,5 @@
-//! Who is the keeper, where it is not always the same: an office that goes from member to member by a [register](crate::register).
+//! The keeper's office: moves from member to member by a [register](crate::register), where no node is the keeper for
+//! good.
 //!
 //! ```text
 //!           it is as it was for an authority and the drift,          the answer says that it is this life's
@@ -10,16 +11,17 @@
 //!     +----------------------------------------------------------------------------------------------------------+
 //! ```
 //!
-//! The holder has *authority* for half a lease, less the drift, from the sending of each beat that the register took. Who sees the beat unchanged
-//! counts half a lease and the drift from the *arrival* of the first answer that showed it: the last beat was sent before that answer left, so the
-//! authority is over by either clock before the office is taken; and the transaction that takes it fails if there was a beat meanwhile.
-//! Nothing here is a lease of the store's.
+//! The holder has *authority* for half a lease, less the drift, from the sending of each beat that the register took. A
+//! member that sees the beat unchanged counts half a lease and the drift from the *arrival* of the first answer that
+//! showed it. The last beat was sent before that answer left, so the authority is over by either clock before the
+//! office is taken. The transaction that takes it fails if there was a beat meanwhile. Nothing here is a lease of the
+//! store's.
 //!
-//! A term outlives the holder's authority: where the store was away for a while, the first beat that it takes again proves that nobody was
-//! appointed in between, and the same keeper goes on.
+//! A term outlives the holder's authority. Where the store was away for a while, the first beat that it takes again
+//! proves that no other keeper was appointed in between, and the same keeper goes on.
 //!
-//! Members look while their keeper is silent, and not otherwise; one that is not in yet lets members go first. Who resigned because it heard too few
-//! stands back, so that the other side of a cut has its turn.
+//! Members look only while their keeper is silent; a node that is not in a view yet lets members go first. A keeper
+//! that resigned because it heard too few stands back, so that the other side of a cut has its turn.
 
 #[cfg(test)]
 mod tests;
@@ -33,9 +35,9 @@ use crate::{Answer, Beat, Holder, KeeperRecord, LeaseTerms, Membership, Question
 /// What happens to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OfficeEvent {
-    /// Another life is wanted.
+    /// The node needs another incarnation.
     Enrol,
-    /// A life of this node has begun; where it is reached.
+    /// An incarnation of this node has begun, and is reached at this address.
     Begun(Incarnation, String),
     /// It is over. What this node held, it holds no longer.
     Over,
@@ -43,7 +45,7 @@ pub enum OfficeEvent {
     Heard {
         /// Which.
         from: Incarnation,
-        /// A view names the present life.
+        /// A view names the present incarnation.
         is_member: bool,
     },
     /// What the register answered to this question, or that nothing is known of it.
@@ -63,9 +65,9 @@ pub enum OfficeEvent {
 pub enum OfficeAction {
     /// Ask the register; say [`OfficeEvent::Answered`] once for each question, within a bounded time.
     Ask(u64, Question),
-    /// This node's next life.
+    /// This node's next incarnation.
     Enrolled(Incarnation),
-    /// Begin to keep: [`Keeper::appointed`](crate::Keeper::appointed) with the present life.
+    /// Begin to keep: [`Keeper::appointed`](crate::Keeper::appointed) with the present incarnation.
     Appoint(Option<Box<KeeperRecord>>, Term),
     /// The keeper may act until then.
     Authority(Time),
@@ -86,7 +88,7 @@ pub struct Office {
     life: Option<(Incarnation, String)>,
     is_member: bool,
     state: State,
-    /// Whom this node follows.
+    /// The keeper that this node follows.
     follows: Option<Incarnation>,
     heard: Time,
     /// It does not take the office before then.
@@ -138,7 +140,7 @@ struct Held {
 type Actions = Vec<OfficeAction>;
 
 impl Office {
-    /// Nobody's so far, as far as this node knows.
+    /// An office without a holder, as far as this node knows.
     pub fn new(membership: &Membership, now: Time) -> Self {
         Office::with_rules(membership, now, Rules::ALL)
     }
@@ -208,7 +210,7 @@ impl Office {
         [Some(office), enrol, store].into_iter().flatten().min().unwrap_or(Time::FAR)
     }
 
-    /// The present life holds the office, with or without authority.
+    /// The present incarnation holds the office, with or without authority.
     pub fn holds(&self) -> bool {
         matches!(self.state, State::Holding(_))
     }
@@ -308,7 +310,8 @@ impl Office {
             _ => self.now,
         };
         self.state = State::Looking(Some(Seen { term, beat, since }));
-        // Under its own name this life grants nothing: it does not know that it holds the office, or has given it up.
+        // A holder under this incarnation's own name grants nothing: this node does not know that it holds the office,
+        // or has given it up.
         let is_own = self.life.as_ref().is_some_and(|(who, _)| holder.who == *who);
         let terms = holder.terms.longer(self.terms);
         let members_first = if self.is_member { Duration::ZERO } else { self.terms.lease() / 2 };
@@ -380,7 +383,7 @@ impl Office {
         }
         self.state = State::Looking(None);
         (self.storing, self.store_again) = (None, None);
-        // Whoever it is, is to be found.
+        // The keeper, whichever member it is, must be found again.
         self.follows = None;
         self.office_again = self.now;
     }

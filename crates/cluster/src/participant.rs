@@ -1,4 +1,4 @@
-//! A node's side: joins, renews, prepares views and acknowledges them, and notices when it must stop.
+//! A node's side of membership: joins, renews, prepares views and acknowledges them, and notices when it must stop.
 //!
 //! ```text
 //!            durable            a view names it                  a view without it
@@ -8,10 +8,10 @@
 //!      +------------------+----------------------+----> ended: superseded by a later life of the node
 //! ```
 //!
-//! Each way back to *starting* is another incarnation (rule C1): with a higher start number, which is stored by the node itself, or with a
-//! new rank where a register gives them. A lease that runs out does not by
-//! itself end the incarnation: if the keeper renews it in time, for example because only the keeper was stopped, the
-//! node goes on where it was, for nobody has been told that it was out.
+//! Each way back to *starting* is another incarnation (rule C1): with a higher start number, which is stored by the
+//! node itself, or with a new rank where a register gives them. A lease that runs out does not by itself end the
+//! incarnation. If the keeper renews it in time, for example because only the keeper was stopped, the node goes on
+//! where it was: no other node has heard that it was out.
 
 #[cfg(test)]
 mod tests;
@@ -33,9 +33,9 @@ const REMEMBERED: usize = 32;
 #[derive(Debug)]
 pub struct Participant {
     terms: LeaseTerms,
-    /// Nobody, where it is not known yet.
+    /// `Rank::NOBODY` where it is not known yet.
     keeper: Rank,
-    /// Each life has a rank of its own.
+    /// Each incarnation has a rank of its own.
     enrols: bool,
     rules: Rules,
     /// As it joins; its incarnation is the present one.
@@ -48,7 +48,7 @@ pub struct Participant {
     /// The highest view number that any incarnation of this process has learnt.
     learnt: ViewNumber,
     lease: Lease,
-    /// Services were told of a lease and not of its loss.
+    /// Services have heard of a lease and not of its loss.
     held: bool,
     /// It acknowledged a view without itself: it is gone when that is in effect, or then.
     leave_by: Option<Time>,
@@ -57,7 +57,7 @@ pub struct Participant {
     next_request: u64,
     heard: u64,
     next_send: Time,
-    /// Facts about `view` that services were told.
+    /// Facts about `view` that services have heard.
     told: BTreeSet<(Fact, Incarnation)>,
     refused: Option<Refusal>,
     settled: BTreeSet<Incarnation>,
@@ -82,8 +82,8 @@ enum Fact {
 type Actions = Vec<ParticipantAction>;
 
 impl Participant {
-    /// The node's own line of `membership`, reached at `address`, in a new life after those of `record`; or, where ranks are enrolled, in one
-    /// that has none yet.
+    /// The node's own line of `membership`, reached at `address`, in a new incarnation after those of `record`; or,
+    /// where ranks are enrolled, in one that has none yet.
     pub fn start(
         membership: &Membership,
         address: String,
@@ -145,8 +145,9 @@ impl Participant {
         Ok((participant, out))
     }
 
-    /// Where the present life is reached. Said before its start number is said to be [`ParticipantEvent::Persisted`]: a life that
-    /// begins has other regions and may have another address, and what joins says where it is.
+    /// The address of the present incarnation. Call this before [`ParticipantEvent::Persisted`] reports its start
+    /// number: a new incarnation has other regions and may have another address, and its request to join names that
+    /// address.
     pub fn reached_at(&mut self, address: String) {
         debug_assert_eq!(self.state, State::Starting, "who has joined somewhere is looked for there");
         self.member.address = address;
@@ -192,12 +193,12 @@ impl Participant {
         }
     }
 
-    /// The present life.
+    /// The present incarnation.
     pub fn incarnation(&self) -> Incarnation {
         self.member.incarnation
     }
 
-    /// The newest view of the present life.
+    /// The newest view of the present incarnation.
     pub fn view(&self) -> Option<&Arc<View>> {
         self.view.as_ref()
     }
@@ -212,9 +213,9 @@ impl Participant {
         self.state == State::Ended
     }
 
-    // A life, from its start to its end.
+    // An incarnation, from its start to its end.
 
-    /// Begins the life `incarnation`: durable first (rule C1). Nothing: one of the rank that will be enrolled, which is larger.
+    /// Begins `incarnation`: durable first (rule C1). `None`: one of the rank that will be enrolled, which is larger.
     fn begin(&mut self, incarnation: Option<Incarnation>, out: &mut Actions) {
         self.member.incarnation = incarnation.unwrap_or(self.incarnation());
         self.state = if self.rules.durable_start { State::Starting } else { State::Joining };
@@ -253,7 +254,7 @@ impl Participant {
         }
     }
 
-    /// This life is over and the node wants another, with a start number above `known`.
+    /// This incarnation is over and the node wants another, with a start number above `known`.
     fn begin_again(&mut self, known: u32, out: &mut Actions) {
         let was_in = self.state == State::In;
         self.withdraw(out);
@@ -377,7 +378,7 @@ impl Participant {
             Body::Stand(standing) => self.standing(standing, out),
             Body::Propose(view) => self.propose(view, out),
             Body::Refuse(refusal) => self.refuse(refusal, out),
-            // For people, who are told by the driver.
+            // For people, whom the driver informs.
             Body::Explain(_) => {}
             Body::Join { .. } | Body::Renew(_) | Body::Acknowledge(_) | Body::Leave { .. } | Body::Expel(_) => {}
         }
@@ -408,7 +409,8 @@ impl Participant {
         }
         self.state = State::In;
         self.settled.retain(|who| view.has_departed(*who));
-        // Whom the keeper takes off the record every home has settled, also if the word of it was lost.
+        // Every home has settled the incarnations that the keeper takes off the record, also if the message about that
+        // was lost.
         for gone in self.view.iter().flat_map(|before| before.departed()).map(|gone| gone.incarnation) {
             if !view.has_departed(gone) && self.told.insert((Fact::Settled, gone)) {
                 out.push(ParticipantAction::Tell(Notice::DepartedSettled(gone)));

@@ -10,9 +10,9 @@
 //!  "VCST"   StartRecord    rank | start
 //! ```
 //!
-//! The checksum is SipHash-1-3 (key 0, 0) of what follows it, little endian: a record that rotted is refused and not
-//! half believed, because a number that was used and is forgotten would be used twice. Who writes these replaces
-//! the old file by the new one in one step and says `Persisted` only when it would survive a loss of power.
+//! The checksum is SipHash-1-3 (key 0, 0) of what follows it, little endian. A record that rotted is refused as a
+//! whole, because a number that was used and is forgotten would be used twice. The writer of a record replaces the old
+//! file by the new one in one step and says `Persisted` only when it would survive a loss of power.
 
 use std::collections::BTreeMap;
 

@@ -14,8 +14,8 @@
 //! counted anew when the store changes its leader, and a stuck former leader can end them early. What a transaction compares is
 //! what makes it safe, however late it is executed: one of a former holder finds another term, and does nothing.
 //!
-//! Where the keys are lost, ranks and revisions are counted from the beginning again. Lives from before and after that differ in the era, and whoever
-//! enrolled in one asks nothing of another.
+//! Where the keys are lost, ranks and revisions are counted from the beginning again. Incarnations from before and
+//! after that differ in the era, and a node that enrolled in one era asks nothing of another.
 
 use serde::{Deserialize, Serialize};
 use verbena_terms::{Format, Incarnation};
@@ -28,7 +28,8 @@ pub const HOLDER_FORMAT: Format = Format::new(*b"VCHO", 1);
 /// Marks a beat.
 pub const BEAT_FORMAT: Format = Format::new(*b"VCBT", 1);
 
-/// Ranks whose names are kept, and lives that a keeper remembers to have let in: older ones are refused (rule C1).
+/// Ranks whose names are kept, and incarnations that a keeper remembers to have let in: older ones are refused (rule
+/// C1).
 pub const RANKS_KEPT: u32 = 1024;
 
 const HOLDER: &str = "office";
@@ -38,25 +39,26 @@ const BEAT: &str = "beat";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Revision(pub u64);
 
-/// Who keeps the cluster.
+/// The holder of the keeper's office.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// Which life.
+    /// Its incarnation.
     pub who: Incarnation,
     /// The node's name.
     pub name: String,
     /// Where it is reached.
     pub address: String,
-    /// By which terms it counts: who would follow it waits by the longer of these and its own.
+    /// The terms by which it counts: a successor waits by the longer of these and its own.
     pub terms: LeaseTerms,
 }
 
 /// What a holder says with each beat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beat {
-    /// It has given the office up, and grants nothing any more: nobody need wait.
+    /// The holder has given the office up and grants nothing any more: a successor need not wait.
     pub resigned: bool,
-    /// It heard too few of the members, and so did whoever held the office before it for that reason.
+    /// The holder heard too few of the members, and so did each holder before it that gave the office up for that
+    /// reason.
     pub unheard: bool,
 }
 
@@ -65,7 +67,7 @@ pub struct Beat {
 pub struct Sight {
     /// Which term.
     pub term: Revision,
-    /// Whose.
+    /// Its holder.
     pub holder: Holder,
     /// The last beat.
     pub beat: Revision,
@@ -76,21 +78,21 @@ pub struct Sight {
 /// What is asked of the register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// What no life has been yet, for a life of the node of this name. [`Answer::Enrolled`].
+    /// An identity that no incarnation has had yet, for one of the node of this name. [`Answer::Enrolled`].
     Enrol {
         /// The node.
         name: String,
     },
-    /// Who holds the office. [`Answer::Seen`].
+    /// The office and its holder. [`Answer::Seen`].
     Look,
-    /// The office, if it is as it was seen: the revisions of its two keys, 0 and 0 where nobody ever had it. The same transaction reads the record.
-    /// [`Answer::Taken`] or [`Answer::Overtaken`].
+    /// The office, if it is as it was seen: the revisions of its two keys, 0 and 0 where it never had a holder. The
+    /// same transaction reads the record. [`Answer::Taken`] or [`Answer::Overtaken`].
     Take {
         /// Of `office`.
         term: Revision,
         /// Of `beat`.
         beat: Revision,
-        /// Who takes it.
+        /// The new holder.
         holder: Holder,
         /// Its first beat.
         says: Beat,
@@ -118,9 +120,9 @@ pub enum Question {
 /// What it answers. Of an answer that does not come nothing is known: it may have been done, and may yet be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The life is the asker's: a new rank, and the era.
+    /// The incarnation that the asker got: a new rank, and the era.
     Enrolled(Incarnation),
-    /// The office; nothing where nobody ever had it.
+    /// The office; `None` where it never had a holder.
     Seen(Option<Sight>),
     /// The office is the asker's.
     Taken {
@@ -135,7 +137,7 @@ pub enum Answer {
     Beaten,
     /// The record is there, changed last at this revision.
     Stored(Revision),
-    /// Nothing was done: somebody else was first.
+    /// Nothing was done: another node was first.
     Overtaken,
 }
 

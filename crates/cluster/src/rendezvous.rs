@@ -80,7 +80,7 @@ mod tests {
     fn a_restarted_node_is_home_of_the_same_keys() {
         let before = view(1, &[(1, 1), (2, 1), (3, 1)]);
         let after = view(2, &[(1, 1), (2, 2), (3, 1)]);
-        // Where each life has a rank of its own it is known by its name.
+        // Where each incarnation has a rank of its own, its name identifies the node.
         let again = Member { incarnation: Incarnation::new(9, 1), ..member(2, 1) };
         let ranked = View::new(ViewNumber(2), vec![member(1, 1), member(3, 1), again], vec![]).unwrap();
         for key in 0..1000 {

@@ -1,4 +1,4 @@
-//! What a member is there for.
+//! The roles of a member.
 
 use std::fmt;
 
@@ -49,7 +49,7 @@ impl Roles {
         self.0 & 1 << role as u8 != 0
     }
 
-    /// Whether there is none.
+    /// Whether it has no role.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }

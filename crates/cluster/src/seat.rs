@@ -1,4 +1,4 @@
-//! What the keeper knows of one incarnation that is in or wants in.
+//! The keeper's entry for one incarnation that is a member or wants to join.
 
 use std::collections::BTreeSet;
 
@@ -18,9 +18,9 @@ pub(crate) struct Seat {
     pub(crate) leaving: bool,
     /// It said then that nothing of it was open. Never taken back: it has begun nothing since.
     pub(crate) at_rest: bool,
-    /// It gets no lease any more: a later life of the node has joined, or it is known to have ended.
+    /// It gets no lease any more: a later incarnation of the node has joined, or it is known to have ended.
     pub(crate) ended: bool,
-    /// Somebody asked for its end; then it has `ended` too.
+    /// A program asked for its end; then it has `ended` too.
     pub(crate) expelled: bool,
     /// The departed that its services have settled.
     pub(crate) settled: BTreeSet<Incarnation>,
@@ -57,8 +57,8 @@ impl Seat {
         }
     }
 
-    /// It is heard and does not hear: no grant has arrived there for a whole lease. It has no lease by its own count, so
-    /// keeping it in would only make everybody wait for it.
+    /// It is heard and does not hear: no grant has arrived there for a whole lease. It has no lease by its own count,
+    /// so keeping it in would only make all others wait for it.
     pub(crate) fn deaf(&self, now: Time, terms: LeaseTerms) -> bool {
         now >= terms.over_at(self.heard_at)
     }

@@ -1,4 +1,4 @@
-//! Views (rule C3): who is in, under a number that is used once.
+//! Views (rule C3): the members of the cluster, under a number that is used once.
 
 use serde::{Deserialize, Serialize};
 use verbena_terms::{Incarnation, Rank, ViewNumber};
@@ -8,13 +8,14 @@ use crate::{Role, Roles};
 
 /// Members that a view may have; a longer configuration is refused.
 pub const MAX_MEMBERS: usize = 256;
-/// Departed incarnations that a view lists. When that many are unsettled nobody joins until some are (rule P6 settles each
-/// of them within its `max_transaction_time`).
+/// Departed incarnations that a view lists. When that many are unsettled no node joins until some are settled (rule P6
+/// settles each of them within its `max_transaction_time`).
 pub const MAX_DEPARTED: usize = 1024;
 /// Bytes of a name or an address.
 pub const MAX_TEXT_BYTES: usize = 255;
 
-/// Who is in. Immutable: what a number once named is named by it for ever, so a view can be compared by its number.
+/// The members of the cluster. Immutable: a number names the same view for ever, so views can be compared by their
+/// numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Parts")]
 pub struct View {
@@ -31,7 +32,7 @@ pub struct View {
 /// One incarnation that is in (rule C1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Member {
-    /// Which life of which node.
+    /// Its incarnation.
     pub incarnation: Incarnation,
     /// The node's name in the configuration.
     pub name: String,
@@ -45,7 +46,7 @@ pub struct Member {
 /// once the view that lists it is in effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Departed {
-    /// Who.
+    /// The departed incarnation.
     pub incarnation: Incarnation,
     /// The first view without it.
     pub since: ViewNumber,
@@ -63,7 +64,7 @@ struct Parts {
 
 impl View {
     /// A view, or what is wrong with it: members are in order of rank and each rank is there once; departed are in
-    /// order and are not members; nobody has rank 0, one beyond the last, or start 0; the limits hold.
+    /// order and are not members; no rank is 0 or beyond the last, and no start number is 0; the limits hold.
     pub fn new(number: ViewNumber, members: Vec<Member>, departed: Vec<Departed>) -> Result<Self, String> {
         if number == ViewNumber(0) {
             return Err("a view numbered 0".into());
@@ -99,12 +100,12 @@ impl View {
         self.number
     }
 
-    /// Who is in, in order of rank.
+    /// The members, in order of rank.
     pub fn members(&self) -> &[Member] {
         &self.members
     }
 
-    /// Who left and is not settled, in order.
+    /// The departed incarnations that are not settled, in order.
     pub fn departed(&self) -> &[Departed] {
         &self.departed
     }
@@ -114,13 +115,13 @@ impl View {
         self.of_rank(who.rank).filter(|member| member.incarnation == who)
     }
 
-    /// The life of node `rank` that is in, if one is.
+    /// The incarnation of node `rank` that is a member, if one is.
     pub fn of_rank(&self, rank: Rank) -> Option<&Member> {
         let at = self.members.binary_search_by_key(&rank, |member| member.incarnation.rank).ok()?;
         Some(&self.members[at])
     }
 
-    /// The departed that are waited for: who left at rest is not.
+    /// The departed that must be settled. One that left at rest need not be.
     pub fn unsettled(&self) -> impl Iterator<Item = Incarnation> {
         self.departed.iter().filter(|gone| !gone.at_rest).map(|gone| gone.incarnation)
     }

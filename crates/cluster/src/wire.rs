@@ -1,4 +1,4 @@
-//! What members and their keeper say to each other.
+//! The messages between members and their keeper.
 //!
 //! ```text
 //!  0        4         6       8
@@ -32,13 +32,13 @@ const WHAT: &str = "cluster message";
 /// One message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// Which life sends it.
+    /// The sending incarnation.
     pub from: Incarnation,
-    /// Which life it is for. A member does not know the keeper's start number and leaves it 0.
+    /// The incarnation that it is for. A member does not know the keeper's start number and leaves it 0.
     pub to: Incarnation,
     /// The newest view that the sender has learnt.
     pub view: ViewNumber,
-    /// From a member: numbered from 1 in each life. From the keeper: the request that is answered, 0 if none.
+    /// From a member: numbered from 1 in each incarnation. From the keeper: the request that is answered, 0 if none.
     pub request: u64,
     /// What it says.
     pub body: Body,
@@ -49,7 +49,7 @@ pub struct Message {
 pub enum Body {
     /// Member to keeper: let me in. Repeated until a view names the sender; keeps its place like a renewal.
     Join {
-        /// Who asks, with its address and roles.
+        /// The node that asks, with its address and roles.
         member: Member,
         /// What a renewal says.
         renewal: Renewal,
@@ -60,7 +60,8 @@ pub enum Body {
     Acknowledge(ViewNumber),
     /// Member to keeper: make a view without me.
     Leave {
-        /// Nothing of the sender is open, at any home, and it begins nothing more: there is nothing of it to settle (rule P6).
+        /// The sender has nothing open at any home, and begins nothing more: the homes have nothing to settle (rule
+        /// P6).
         at_rest: bool,
     },
     /// Keeper to member: the lease counts from the sending of the request that this answers (rule C2).
@@ -87,9 +88,9 @@ pub enum Parting {
     LeftOpen,
     /// It was not heard in time, or did not follow: no lease of it can run any more (rule C2).
     RanOut,
-    /// Somebody asked for it by [`Body::Expel`].
+    /// A program asked for it by [`Body::Expel`].
     Expelled,
-    /// A later life of the node has joined (rule C1).
+    /// A later incarnation of the node has joined (rule C1).
     Superseded,
 }
 
@@ -132,12 +133,12 @@ pub enum Refusal {
     Name {
         /// Which rank.
         rank: Rank,
-        /// Who has it.
+        /// The name of the node that has it.
         expected: String,
-        /// Who asked.
+        /// The name of the node that asked.
         found: String,
     },
-    /// Leases of other terms would not protect anybody.
+    /// Leases of other terms would protect no node.
     #[error("the keeper's lease is {:?} less {:?}: set the same cluster.lease and cluster.drift on all nodes", .0.lease(), .0.drift())]
     Terms(LeaseTerms),
     /// This start number, or a higher one, was used before (rule C1): the asker takes a higher one.
@@ -146,10 +147,10 @@ pub enum Refusal {
         /// The highest that the keeper knows.
         known: u32,
     },
-    /// A later life of the same node has joined.
+    /// A later incarnation of the same node has joined.
     #[error("{0} of the same node has joined: is a second process running with this node's name?")]
     Superseded(Incarnation),
-    /// This life is over; the node may join again as another (rule C1).
+    /// This incarnation is over; the node may join again as another (rule C1).
     #[error("this incarnation ran out of lease or left")]
     Expelled,
     /// No renewal before this view is acknowledged (rule C2).
@@ -167,10 +168,10 @@ pub enum Refusal {
     /// As many nodes as a view can have are in, or want to be.
     #[error("{MAX_MEMBERS} nodes are in or are joining: no more can be taken")]
     Crowded,
-    /// Whom to expel is not in the newest view.
+    /// The incarnation to expel is not in the newest view.
     #[error("{0} is not in the newest view: it has gone already, or has not come yet")]
     NoMember(Incarnation),
-    /// Whom to expel is the keeper's own node (rule C4).
+    /// The incarnation to expel is the keeper's own node (rule C4).
     #[error("{0} is the keeper's own node, which grants the leases: stop its process instead")]
     KeepersOwn(Incarnation),
 }

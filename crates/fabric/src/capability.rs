@@ -7,9 +7,10 @@ use serde::Serialize;
 pub struct Capabilities {
     /// The provider's name, for people: `doctor`, logs, figures. Never branched on.
     pub provider: &'static str,
-    /// Who executes a one-sided operation.
+    /// What executes a one-sided operation.
     pub executor: Executor,
-    /// Who executes batches that change the region. Where it is another one than [`executor`](Self::executor), that one only reads.
+    /// What executes batches that change the region. Where it differs from [`executor`](Self::executor), the latter
+    /// only reads.
     pub changes: Executor,
     /// Whether the target's processor is left alone: a target that is stopped or busy still answers what its [`executor`](Self::executor) executes.
     pub target_cpu_free: bool,
@@ -42,7 +43,7 @@ pub struct Capabilities {
     pub crosses_machines: bool,
 }
 
-/// Who executes a one-sided operation.
+/// What executes a one-sided operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Executor {
@@ -111,6 +112,6 @@ pub enum Classes {
     /// Of one-sided operations the executor takes those of `Control` alone; those of `Bulk`, and all messages, go by channels to an agent of
     /// the target, which has to run for them.
     BulkByAgent,
-    /// There is nothing to wait behind: operations do not queue.
+    /// No operation can wait behind another: operations do not queue.
     Unqueued,
 }

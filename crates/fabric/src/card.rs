@@ -1,7 +1,8 @@
 //! How nodes of one machine meet: each leaves a card in a directory that they share.
 //!
-//! An shm address is random in every life, so it cannot stand in a configuration. A node writes `NAME.card` into the runtime
-//! directory, which belongs to one user, and who looks for it reads who lives there and at which address:
+//! An shm address is random in every incarnation, so it cannot stand in a configuration. A node writes `NAME.card` into
+//! the runtime directory, which belongs to one user. A peer that looks for the node reads its incarnation and address
+//! there:
 //!
 //! ```text
 //!  0        4         6       8       12       16
@@ -10,8 +11,9 @@
 //!  +--------+---------+-------+-------+--------+----------- - -
 //! ```
 //!
-//! Little endian. A card is replaced in one step and outlives its writer: that it is there says nothing, and an address at
-//! which another life is found, or nobody, is as good as none. It holds the address's secret and is readable by its owner alone.
+//! Little endian. A card is replaced in one step and outlives its writer: its existence proves nothing. An address at
+//! which another incarnation answers, or none, is as good as no address. The card holds the address's secret and is
+//! readable by its owner alone.
 
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
@@ -26,7 +28,7 @@ use crate::provider::Address;
 const CARD: Format = Format::new(*b"VCRD", 1);
 const LARGEST: u64 = 4096;
 
-/// Leaves the card of `name`. Replaces the one of an earlier life.
+/// Leaves the card of `name`. Replaces the one of an earlier incarnation.
 pub(crate) fn leave(directory: &Path, name: &str, who: Incarnation, address: &Address) -> Result<()> {
     let path = path(directory, name);
     let beside = path.with_extension("card.new");
@@ -38,15 +40,15 @@ pub(crate) fn leave(directory: &Path, name: &str, who: Incarnation, address: &Ad
     fs::rename(&beside, &path).map_err(named)
 }
 
-/// Takes the card of `name` away, if it is this life's.
+/// Takes the card of `name` away, if it is this incarnation's.
 pub(crate) fn take_away(directory: &Path, name: &str, who: Incarnation) {
     if read(directory, name).is_ok_and(|(found, _)| found == who) {
-        // If it cannot be removed it is a stale card, which harms nobody.
+        // If it cannot be removed it is a stale card, which does no harm.
         let _ = fs::remove_file(path(directory, name));
     }
 }
 
-/// Who left the card of `name`, and where that life is reached.
+/// The incarnation that left the card of `name`, and its address.
 pub(crate) fn read(directory: &Path, name: &str) -> Result<(Incarnation, Address)> {
     let path = path(directory, name);
     let mut bytes = Vec::new();

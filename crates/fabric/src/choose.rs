@@ -114,7 +114,7 @@ pub struct Meeting {
     pub members: Vec<String>,
 }
 
-/// The chosen provider, to be opened for one life after the other.
+/// The chosen provider, which opens the fabric of one incarnation after the other.
 #[derive(Clone, Debug)]
 pub struct Interconnect {
     config: FabricConfig,
@@ -124,7 +124,7 @@ pub struct Interconnect {
     names: Option<Names>,
 }
 
-/// The fabric of one life.
+/// The fabric of one incarnation.
 pub struct Opened {
     /// The fabric.
     pub fabric: Arc<dyn Fabric>,
@@ -144,12 +144,12 @@ impl Interconnect {
         Ok(Interconnect { config, meeting, provider, why, names: None })
     }
 
-    /// With certificates that are for names: where every life has a new rank.
+    /// With certificates that are for names: where every incarnation has a new rank.
     pub fn by_names(self, names: Names) -> Self {
         Interconnect { names: Some(names), ..self }
     }
 
-    /// Opens the fabric of a life. An earlier life's must have been dropped.
+    /// Opens the fabric of an incarnation. That of an earlier incarnation must have been dropped.
     ///
     /// # Errors
     /// What is missing, and how to get it.
@@ -209,7 +209,8 @@ impl Interconnect {
     }
 }
 
-/// Finds out who lives at a configured address, and where that life is reached. Cheap to clone; usable from any thread.
+/// Finds the incarnation at a configured address, and the address at which it is reached. Cheap to clone; usable from
+/// any thread.
 #[derive(Clone)]
 pub struct Finder(Way);
 
@@ -224,7 +225,7 @@ enum Way {
 }
 
 impl Finder {
-    /// Puts back what others find this life by, where that is a file that was removed or spoilt. Says whether it was.
+    /// Puts back the file by which others find this incarnation, if it was removed or spoilt. Returns whether it was.
     ///
     /// # Errors
     /// That it cannot be written.
@@ -235,10 +236,11 @@ impl Finder {
         }
     }
 
-    /// The present life of node `rank`, whose configured address is `address`. May block its thread until `deadline`.
+    /// The present incarnation of node `rank`, whose configured address is `address`. May block its thread until
+    /// `deadline`.
     ///
     /// # Errors
-    /// That nobody is there, or nobody of that rank.
+    /// If no node answers there, or none of that rank.
     pub fn find(&self, rank: Rank, address: &Address, deadline: Time) -> Result<(Incarnation, Address)> {
         let (who, at) = match &self.0 {
             Way::Cards(cards) => card::read(&cards.directory, address.rest())?,
@@ -256,7 +258,7 @@ impl Finder {
     }
 }
 
-/// This life's own card, for as long as it lives.
+/// This incarnation's own card, for as long as it runs.
 struct Cards {
     directory: PathBuf,
     own: Option<(String, Incarnation, Address)>,
@@ -272,7 +274,7 @@ impl Cards {
         Ok(Cards { directory: meeting.directory.clone(), own })
     }
 
-    /// Leaves it again if it is gone; one of a later life stays.
+    /// Leaves it again if it is gone; one of a later incarnation stays.
     fn keep(&self) -> Result<bool> {
         let Some((name, who, address)) = &self.own else { return Ok(false) };
         if card::read(&self.directory, name).is_ok_and(|(found, _)| found.rank == who.rank && found.start >= who.start)
@@ -291,7 +293,8 @@ impl Drop for Cards {
     }
 }
 
-/// The authority's files in a directory of `fabric.keys`. Nodes need its certificate; its key belongs where nobody else comes.
+/// The authority's files in a directory of `fabric.keys`. Nodes need its certificate; its key belongs where no other
+/// user comes.
 pub fn authority_files(directory: &Path) -> keys::Pair {
     keys::Pair { certificate: directory.join("authority.pem"), key: directory.join("authority.key") }
 }
@@ -321,8 +324,8 @@ fn left_out(provider: &'static str) -> Error {
     }
 }
 
-/// Tries a provider for real: opens it for nobody, on loopback where it has a network, and registers memory. Of `xdp` the program is loaded and
-/// answers a frame; no interface is touched.
+/// Tries a provider for real: opens it without any peer, on loopback where it has a network, and registers memory. Of
+/// `xdp` the program is loaded and answers a frame; no interface is touched.
 ///
 /// # Errors
 /// What is missing, and how to get it.

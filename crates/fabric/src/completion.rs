@@ -1,4 +1,4 @@
-//! The way back of a posted operation: polled, awaited, or waited for by a thread.
+//! The completion of a posted operation: polled, awaited, or waited for by a thread.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,7 +24,8 @@ pub(crate) trait Gatherer: Send + Sync {
     fn send_gathered(self: Arc<Self>);
 }
 
-/// Whether the operation may still wait for others to be sent with it, and what was seen of whoever waits for it. Dropped, it is sent.
+/// Whether the operation may still wait for others to be sent with it, and how its waiter has looked at it. Dropped, it
+/// is sent.
 struct Held {
     gatherer: Option<Arc<dyn Gatherer>>,
     was_looked_at: bool,
@@ -167,7 +168,8 @@ impl<T> Future for Pending<T> {
     }
 }
 
-/// The provider's end of a [`Pending`]. Completed and dropped with no lock held: who is woken may do at once, in this thread, what is to be done about it.
+/// The provider's end of a [`Pending`]. Complete and drop it with no lock held: the waiter that it wakes may act at
+/// once, in this thread.
 #[derive(Debug)]
 pub struct Completer<T> {
     slot: Arc<Slot<T>>,
@@ -254,7 +256,7 @@ mod tests {
         assert_eq!(pending.wait(), Err(Error::Late));
     }
 
-    /// Counts how often it was told to send, and completes what it has then.
+    /// Counts the calls to send, and completes what it has then.
     struct Sender(Mutex<(u32, Option<Completer<u8>>)>);
 
     impl Gatherer for Sender {

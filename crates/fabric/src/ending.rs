@@ -1,5 +1,5 @@
-//! How operations end at their caller, for every provider that sends them as frames: as what, and that who posted is told when no
-//! lock is held.
+//! How operations end at their caller, for every provider that sends them as frames: with which outcome, and that the
+//! caller hears of it when no lock is held.
 
 use std::task::Waker;
 
@@ -13,7 +13,7 @@ use crate::region::{RegionKey, Secret};
 /// Operations of one target and class that are queued or under way.
 pub(crate) const MOST_UNDER_WAY: usize = 16 << 10;
 
-/// Collected under a lock, handed over without: who is woken may run anything.
+/// Collected under a lock, handed over without: the code that is woken may run anything.
 #[derive(Default)]
 #[must_use = "who posted is not woken before these are handed over"]
 pub(crate) struct Endings(Vec<Ending>);
@@ -32,7 +32,7 @@ impl Endings {
         self.0.push(Ending::Settle(completer, result));
     }
 
-    /// Tells everybody, in order. Whoever waits for several of them is woken once, when all are there.
+    /// Hands all over, in order. A waiter for several of them is woken once, when all are there.
     pub(crate) fn hand_over(&mut self) {
         let mut wakers: Vec<Waker> = vec![];
         for ending in self.0.drain(..) {
@@ -55,7 +55,7 @@ pub(crate) enum Outcome {
     Revoked,
     /// The key only reads.
     Denied,
-    /// Outside a region of so many bytes.
+    /// Outside a region of this many bytes.
     OutOfBounds(u64),
     /// A word that is not aligned.
     Misaligned,

@@ -1,4 +1,4 @@
-//! What can go wrong on a fabric. Every case says whether the operation can have been executed.
+//! The errors of a fabric. Every case says whether the operation can have been executed.
 
 use thiserror::Error;
 use verbena_terms::{FormatError, Incarnation, ViewNumber};
@@ -16,7 +16,7 @@ pub enum Error {
     /// identifiers `first..=last`; settle each (F2). A batch of reads alone carries none and may simply be retried.
     #[error("no answer from {target}: it is not known whether the operation was executed{}", ids(*.first, *.last))]
     Unknown {
-        /// Whose memory.
+        /// The owner of the memory.
         target: Incarnation,
         /// First identifier to settle, if the batch had an effect.
         first: Option<OperationId>,
@@ -26,7 +26,7 @@ pub enum Error {
     /// The region was made anew or given up, or its owner is another incarnation now (F4).
     #[error("the key of region {region} at {target}, issued in {view}, is revoked: ask its owner for a new one")]
     Revoked {
-        /// Whose memory.
+        /// The owner of the memory.
         target: Incarnation,
         /// Which region.
         region: u32,
@@ -36,7 +36,7 @@ pub enum Error {
     /// The key does not allow this.
     #[error("the key of region {region} at {target} does not allow to change it")]
     Denied {
-        /// Whose memory.
+        /// The owner of the memory.
         target: Incarnation,
         /// Which region.
         region: u32,
@@ -51,7 +51,7 @@ pub enum Error {
         /// Bytes that there are.
         region_bytes: u64,
     },
-    /// A word operation at an address that is no multiple of 8.
+    /// A word operation at an address that is not a multiple of 8.
     #[error("a word operation at byte {at}: it must be a multiple of 8")]
     Misaligned {
         /// The address.
@@ -70,10 +70,10 @@ pub enum Error {
     /// The deadline had passed before anything was sent.
     #[error("the deadline had passed before the operation was sent")]
     Late,
-    /// Nobody answers there, or nobody who is the incarnation that was meant.
+    /// No node answers there, or the wrong incarnation does.
     #[error("{target} at {address} cannot be reached: {reason}")]
     Unreachable {
-        /// Who was meant.
+        /// The incarnation that was meant.
         target: Incarnation,
         /// Where.
         address: String,
@@ -88,11 +88,11 @@ pub enum Error {
         /// Its limit.
         most: usize,
     },
-    /// Identifiers are kept for a bounded window. So many operations have been posted since one ended as unknown that it must be
-    /// settled first.
+    /// Identifiers are kept for a bounded window. An operation ended as unknown, and those posted since fill the
+    /// window: it must be settled first.
     #[error("operation {oldest} at {target} must be settled before another is posted")]
     SettleFirst {
-        /// Whose memory.
+        /// The owner of the memory.
         target: Incarnation,
         /// The oldest operation that is not settled.
         oldest: OperationId,
@@ -100,7 +100,7 @@ pub enum Error {
     /// The outcome is no longer kept: it was settled or answered long ago.
     #[error("the outcome of operation {operation} at {target} is no longer kept")]
     Forgotten {
-        /// Whose memory.
+        /// The owner of the memory.
         target: Incarnation,
         /// Which operation.
         operation: OperationId,
@@ -108,7 +108,7 @@ pub enum Error {
     /// Bytes of another layout or version, or bytes that make no sense (F6).
     #[error("{from} sent something that cannot be read: {reason}")]
     Malformed {
-        /// Who, as far as is known.
+        /// The sender, as far as is known.
         from: String,
         /// What is wrong, with the place.
         reason: String,

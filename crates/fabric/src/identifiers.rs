@@ -40,7 +40,8 @@ impl Identifiers {
         id.0 > 0 && id.0 < self.next
     }
 
-    /// Whether so many more identifiers, beside those that what is queued will take, leave every open one in the target's memory (F2).
+    /// Whether `effects` more identifiers, beside those that queued operations will take, leave every open one in the
+    /// target's memory (F2).
     pub(crate) fn room_for(&self, target: Incarnation, queued: u64, effects: u64) -> Result<()> {
         let Some((&oldest, state)) = self.open.first_key_value() else {
             return if queued + effects > WINDOW as u64 { Err(window_full()) } else { Ok(()) };

@@ -1,8 +1,8 @@
 //! Memory regions, one-sided operations and messages over one interface, whatever the interconnect.
 //!
-//! A node *registers* a [`Region`] of memory and hands its [`RegionKey`] to whom it trusts. Who holds the key *opens* the
-//! region at the owner and *posts* [`Batch`]es of reads, writes and atomics on it, through the [`Remote`] it got; the owner's
-//! processes do not have to run for them to be executed, as far as the provider can do without
+//! A node *registers* a [`Region`] of memory and hands its [`RegionKey`] to nodes that it trusts. A holder of the key
+//! *opens* the region at the owner and *posts* [`Batch`]es of reads, writes and atomics on it, through the [`Remote`]
+//! it got; the owner's processes do not have to run for them to be executed, as far as the provider can do without
 //! ([`Capabilities::target_cpu_free`]). Beside that nodes exchange [`Message`]s.
 //!
 //! The providers differ in who executes an operation: the caller on mapped memory (`shm`), the owner's kernel in its receive path

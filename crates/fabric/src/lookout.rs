@@ -1,4 +1,5 @@
-//! Whether a target that is silent is gone: what runs nothing and answers must be told from that. Its agent is asked, by the channel for messages.
+//! Finds out whether a silent target is gone. A target that runs nothing may still answer operations, so this asks its
+//! agent, by the channel for messages.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Memory that somebody else may change at any moment.
+//! Memory that another process may change at any moment.
 //!
 //! The rule (after vm-memory): never a reference to it, only volatile and atomic accesses through [`Words`]. A `&[u8]` would let
 //! the compiler assume that two reads of one byte agree; here they need not.
@@ -70,16 +70,17 @@ impl Words {
         Words::mapped(descriptor, length, writable)
     }
 
-    /// Maps `bytes` of a map of words of the kernel's, which has its size for life: nobody can take the memory away.
+    /// Maps `bytes` of a map of words of the kernel's, whose size never changes: no process can take the memory away.
     #[cfg(feature = "xdp")]
     pub(crate) fn of_map(map: BorrowedFd<'_>, bytes: u64) -> Result<Self> {
         Words::mapped(map, whole_pages(bytes)?, true)
     }
 
-    /// Of a descriptor whose first `length` bytes nobody can take away.
+    /// Of a descriptor whose first `length` bytes no process can take away.
     fn mapped(descriptor: BorrowedFd<'_>, length: NonZeroUsize, writable: bool) -> Result<Self> {
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // SAFETY: a fresh mapping at an address that the kernel chooses; whoever calls has made sure that all of it stays backed.
+        // SAFETY: a fresh mapping at an address that the kernel chooses; the caller has made sure that all of it stays
+        // backed.
         let base = unsafe { mmap(std::ptr::null_mut(), length.get(), protection, MapFlags::SHARED, descriptor, 0) }
             .map_err(|error| Error::system("map a region", error))?;
         Words::from_mapping(base, length, writable)
@@ -88,13 +89,13 @@ impl Words {
     /// Zeroed memory in the place of reserved addresses.
     ///
     /// # Safety
-    /// `base` is page-aligned and `bytes` a multiple of the page size; nothing but a reservation of this process is mapped there, and nobody else will map
-    /// anything there or unmap it.
+    /// `base` is page-aligned and `bytes` a multiple of the page size; only a reservation of this process is mapped
+    /// there, and no other code will map anything there or unmap it.
     #[cfg(feature = "verbs")]
     pub(crate) unsafe fn in_place_of_reserved(base: NonNull<u8>, bytes: usize) -> Result<(Self, Sealed)> {
         let bytes = NonZeroUsize::new(bytes).ok_or_else(|| Error::system("map memory", "of no bytes"))?;
         let sealed = Sealed::make(bytes.get() as u64)?;
-        // Shared, so that a child of this process never takes a page away from who has it registered.
+        // Shared, so that a child of this process never takes a page away from an adapter that has it registered.
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the caller's; all of it stays backed, because the descriptor is sealed.
@@ -185,7 +186,8 @@ impl Words {
         }
     }
 
-    /// Gives the whole pages among these bytes back to the system, for everybody who has mapped them: they are zeros, and are taken again when something is written.
+    /// Gives the whole pages among these bytes back to the system, in all mappings: they are zeros, and are taken again
+    /// when something is written.
     pub fn discard(&self, at: u64, length: u64) -> Result<()> {
         assert!(self.writable, "a caller checks rights before it writes");
         self.assert_inside(at, length);
@@ -261,7 +263,7 @@ impl Drop for Words {
     }
 }
 
-/// The descriptor of zeroed memory whose size is for life (F4): nobody can take it away under a mapping.
+/// The descriptor of zeroed memory whose size never changes (F4): no process can take it away under a mapping.
 #[derive(Debug)]
 pub(crate) struct Sealed(OwnedFd);
 
@@ -281,12 +283,12 @@ impl Sealed {
         Ok(Sealed(descriptor))
     }
 
-    /// For whoever may change the memory.
+    /// For processes that may change the memory.
     pub(crate) fn writable(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
-    /// For whoever may read the memory: the kernel refuses to map it for writing.
+    /// For processes that may read the memory: the kernel refuses to map it for writing.
     pub(crate) fn for_reading(&self) -> Result<OwnedFd> {
         let path = format!("/proc/self/fd/{}", self.0.as_raw_fd());
         rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())

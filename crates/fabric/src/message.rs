@@ -37,7 +37,7 @@ pub struct Port(pub u16);
 /// What a node sent to a port of another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Who sent it: as the transport knows, not as the sender says.
+    /// The sender: as the transport knows, not as the message says.
     pub from: Incarnation,
     /// The view in which it was sent.
     pub view: ViewNumber,
@@ -98,7 +98,7 @@ impl Inbox {
         }
     }
 
-    /// How many messages were dropped because nobody took those before them.
+    /// How many messages were dropped because those before them were not taken.
     pub fn overflowed(&self) -> u64 {
         self.0.overflowed.load(Ordering::Relaxed)
     }
@@ -198,7 +198,7 @@ impl InboxSender {
         self.0.other_view.load(Ordering::Relaxed)
     }
 
-    /// How many messages were dropped because nobody has opened their port.
+    /// How many messages were dropped because their port is not open.
     pub fn dropped_nobody(&self) -> u64 {
         self.0.nobody.load(Ordering::Relaxed)
     }

@@ -20,7 +20,7 @@ pub(crate) const BACKLOG: i32 = 1024;
 pub(crate) const MOST_ATTACHED: usize = 32;
 const SPACE: usize = rustix::cmsg_space!(ScmRights(MOST_ATTACHED));
 
-/// A socket that has an abstract name, which is nobody else's for as long as it is open. `ADDRINUSE` if somebody has it.
+/// A socket with an abstract name, which no other socket can have while it is open. `ADDRINUSE` if the name is taken.
 pub(crate) fn bind(name: &[u8]) -> Result<OwnedFd> {
     let socket = packets()?;
     rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
@@ -46,7 +46,7 @@ pub(crate) fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
     retry_on_intr(|| rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK))
 }
 
-/// The user at the other end, as the kernel knows: who connected, or who listened.
+/// The user at the other end, as the kernel knows: of the process that connected, or that listened.
 pub(crate) fn user(socket: BorrowedFd<'_>) -> Result<u32> {
     socket_peercred(socket).map(|credentials| credentials.uid.as_raw())
 }
@@ -72,7 +72,7 @@ pub(crate) struct Packet {
     pub(crate) attached: Vec<OwnedFd>,
 }
 
-/// Receives one packet. `AGAIN` if there is none, `MSGSIZE` if it is larger than the buffer.
+/// Receives one packet. `AGAIN` without one, `MSGSIZE` if it is larger than the buffer.
 pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Packet> {
     let mut space = [MaybeUninit::uninit(); SPACE];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

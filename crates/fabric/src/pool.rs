@@ -1,7 +1,7 @@
 //! Memory that may be handed to a fabric: registered once, lent out, and back when the last holder drops it.
 //!
-//! Who owns a [`Buffer`] alone may see its bytes as a slice. Posting moves it into the operation, completion moves it
-//! back, and an operation that ended as unknown keeps it as long as an adapter might still touch it.
+//! Only the owner of a [`Buffer`] may see its bytes as a slice. Posting moves it into the operation, completion moves
+//! it back, and an operation that ended as unknown keeps it as long as an adapter might still touch it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) trait Registrar: Send + Sync {
 /// An adapter reaches a block while this is there.
 #[cfg(feature = "verbs")]
 pub(crate) struct Registration {
-    /// What the adapter wants to hear of whoever posts it.
+    /// What the adapter wants to have with each request.
     pub(crate) local_key: u32,
     pub(crate) _reached: Box<dyn std::any::Any + Send + Sync>,
 }
@@ -175,7 +175,7 @@ impl Buffer {
         &self.block.bytes[..self.length]
     }
 
-    /// By which its fabric's adapter reaches it; 0 if there is none.
+    /// The key by which its fabric's adapter reaches it; 0 without one.
     #[cfg(feature = "verbs")]
     pub(crate) fn local_key(&self) -> u32 {
         self.block.registration.as_ref().map_or(0, |registration| registration.local_key)

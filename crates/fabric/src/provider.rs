@@ -52,7 +52,7 @@ pub trait Fabric: Send + Sync {
     /// What it can do.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Who it is.
+    /// The incarnation that it is.
     fn identity(&self) -> Incarnation;
 
     /// Where peers find it.
@@ -67,9 +67,9 @@ pub trait Fabric: Send + Sync {
     /// Registers `bytes` of zeroed memory as a region of `view`.
     fn register(&self, bytes: u64, view: ViewNumber) -> Result<Box<dyn Region>>;
 
-    /// A peer by who it is and where. Does not wait for it: connections are made, and made again, when they are needed.
-    /// An incarnation is never taken for another that has come to live at its address. A node can connect to itself: where the
-    /// owner must post on its own region, that is how (F3).
+    /// A peer by its incarnation and address. Does not wait for it: connections are made, and made again, when they are
+    /// needed. An incarnation is never taken for another that has taken over its address. A node can connect to itself:
+    /// where the owner must post on its own region, that is how (F3).
     fn connect(&self, peer: Incarnation, address: &Address) -> Result<Arc<dyn Peer>>;
 
     /// Opens a port for messages. [`Error::Full`](crate::Error::Full) if it is open already.
@@ -83,7 +83,7 @@ pub trait Fabric: Send + Sync {
         Frames::default()
     }
 
-    /// What became of its adapter's connections since it was opened; nothing where there are none.
+    /// What became of its adapter's connections since it was opened; all zero without an adapter.
     fn connections(&self) -> Connections {
         Connections::default()
     }
@@ -171,7 +171,7 @@ pub struct Frames {
     pub forged: u64,
     /// That were there before, or are too old: dropped.
     pub replayed: u64,
-    /// Of callers who were not introduced, or by an earlier life: told so.
+    /// Of callers that were not introduced, or were by an earlier incarnation: answered so.
     pub strange: u64,
     /// To others.
     pub sent: u64,
@@ -213,7 +213,7 @@ pub struct Messages {
 
 /// Another incarnation, as one node's fabric knows it.
 pub trait Peer: Send + Sync {
-    /// Who.
+    /// The incarnation.
     fn incarnation(&self) -> Incarnation;
 
     /// Opens a region of the peer. May block its thread until `deadline`, where opening takes the peer's help (never on the way of

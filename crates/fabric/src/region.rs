@@ -53,10 +53,10 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What gives access to a region: handed from its owner to whom the owner trusts, by message or by membership record.
+/// What gives access to a region: the owner hands it to nodes that it trusts, by message or by membership record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RegionKey {
-    /// Whose memory.
+    /// The owner of the memory.
     pub owner: Incarnation,
     /// Which of its regions.
     pub region: u32,
@@ -73,7 +73,7 @@ pub struct RegionKey {
 /// A region's memory, to be mapped by other processes of this machine for reading.
 #[derive(Debug)]
 pub struct Readable {
-    /// Sealed, so that nobody can take the memory away under a mapping; the kernel refuses to map it for writing.
+    /// Sealed, so that no process can take the memory away under a mapping; the kernel refuses to map it for writing.
     pub descriptor: OwnedFd,
     /// Where in it the region begins: a multiple of 8.
     pub from: u64,
@@ -105,21 +105,22 @@ pub trait Region: Send + Sync {
     /// Copies bytes in; only aligned words are untorn.
     fn write(&self, at: u64, from: &[u8]) -> Result<()>;
 
-    /// Gives the whole pages among `bytes` from `at` on back to the system, until something is written there again; what stands there is zeros after that. Nobody may be working on them.
-    /// Does nothing where memory is [pinned](crate::Capabilities::pins_memory), and for pages that other things share.
+    /// Gives the whole pages among `bytes` from `at` on back to the system, until something is written there again;
+    /// they read as zeros after that. No operation may be under way on them. Does nothing where memory is
+    /// [pinned](crate::Capabilities::pins_memory), and for pages that other things share.
     fn discard(&self, at: u64, bytes: u64) -> Result<()> {
         let _ = (at, bytes);
         Ok(())
     }
 
-    /// The memory as it is now, for other processes of this machine to read; `None` where it is of a kind that cannot be handed on so. Whoever has it keeps the memory, also when the
-    /// region is made anew, which they have to be told.
+    /// The memory as it is now, for other processes of this machine to read; `None` where its kind cannot be handed on
+    /// so. A process that has it keeps the memory, also when the region is made anew: notify the process then.
     fn readable(&self) -> Result<Option<Readable>> {
         Ok(None)
     }
 
-    /// Makes the region anew, as zeroed memory of `view`: other memory that no older key reaches. Operations begun before may still
-    /// land in the old memory, which nobody reads again (F4).
+    /// Makes the region anew, as zeroed memory of `view`: other memory that no older key reaches. Operations begun
+    /// before may still land in the old memory, which is never read again (F4).
     fn remake(&self, view: ViewNumber) -> Result<()>;
 
     /// Every member has acknowledged `view`: memory made in earlier ones may be used for something else (F4).

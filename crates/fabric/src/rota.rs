@@ -1,4 +1,4 @@
-//! What a thread looks after that whoever posts leaves to it, and how it is woken. Where it sleeps is its own business.
+//! What a thread looks after on behalf of posters, and how it is woken. Where it sleeps is its own business.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -92,12 +92,12 @@ impl<L: ?Sized> Rota<L> {
 
     /// It has woken up.
     pub(crate) fn quiet(&self) {
-        // It fails only when there was nothing to read.
+        // It fails only if the eventfd is already zero.
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
     }
 
     fn wake(&self) {
-        // It fails only when it was told so often that it cannot have missed it.
+        // It fails only after so many wake-ups that the thread cannot have missed them all.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::memory::{Sealed, Words};
 use crate::region::{Readable, Rights, Secret};
 
-/// What one life of a region is made of. Made anew it has another one (F4).
+/// What one making of a region consists of. Made anew it has another one (F4).
 #[derive(Clone, Copy)]
 pub(crate) struct Life {
     pub(crate) bytes: u64,
@@ -24,7 +24,7 @@ impl Life {
         Ok(Life { bytes, view, change: Secret::random()?, read: Secret::random()? })
     }
 
-    /// What is allowed to whoever shows this secret; nothing if it is none of this life's.
+    /// What is allowed to a peer that shows this secret; `None` if it is not a secret of this making.
     pub(crate) fn rights(&self, view: ViewNumber, secret: &Secret) -> Option<Rights> {
         // Both are compared, so that the time does not tell which one was tried.
         let (change, read) = (self.change.matches(secret), self.read.matches(secret));

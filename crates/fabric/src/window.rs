@@ -29,7 +29,7 @@ struct Entry {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Somebody is executing it.
+    /// It is being executed.
     Claimed,
     /// It was executed.
     Executed(u64),
@@ -44,7 +44,7 @@ pub enum Claim {
     Execute,
     /// It was executed: answer with this.
     Executed(u64),
-    /// It must not be executed; whoever asks gets unknown.
+    /// It must not be executed; the answer is unknown.
     Barred,
     /// Another copy is being executed right now, or it is so old that nothing is known of it: unknown.
     Unknown,
@@ -69,13 +69,13 @@ impl Window {
     pub fn resumed(size: usize, next: OperationId) -> Self {
         let mut window = Window::new(size);
         for id in next.0.saturating_sub(size as u64)..next.0 {
-            // A claim that nobody will conclude answers unknown to everything.
+            // A claim that is never concluded answers unknown to everything.
             *window.entry(OperationId(id)) = Entry { id, state: State::Claimed };
         }
         window
     }
 
-    /// An operation has arrived. Identifier 0 is nobody's.
+    /// An operation has arrived. No operation has identifier 0.
     pub fn claim(&mut self, id: OperationId) -> Claim {
         let entry = self.entry(id);
         if id.0 > entry.id {

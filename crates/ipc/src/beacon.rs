@@ -32,7 +32,7 @@ impl Beacon {
         Ok(Beacon { page, descriptor, life })
     }
 
-    /// Whether whoever reads the page sees at once that this process has ended, however it ended.
+    /// Whether a reader of the page sees at once that this process has ended, however it ended.
     pub(crate) fn tells_its_end(&self) -> bool {
         self.life.is_told()
     }
@@ -62,7 +62,7 @@ impl Beacon {
         self.page.load(at, Ordering::Relaxed)
     }
 
-    /// Writes a word of the board. What this process does after it comes after it for whoever reads the word.
+    /// Writes a word of the board. A reader of the word sees what this process did before it.
     pub(crate) fn publish(&self, at: usize, value: u64) {
         assert!(at < BOARD_WORDS, "the board has {BOARD_WORDS} words, and not one at {at}");
         self.page.store(BOARD + at, value, Ordering::SeqCst);
@@ -91,8 +91,9 @@ impl BoardReader {
         BoardReader { page }
     }
 
-    /// Whether the helper has not ended: false at once when it has, however it ended, and before any lock of a file that it had is anybody else's. (It is
-    /// true for ever where the kernel does not say it: [`Board::tells_its_end`](crate::Board::tells_its_end).)
+    /// Whether the helper has not ended: false at once when it has, however it ended, and before another process can
+    /// have any file lock of the helper's. (It is true for ever where the kernel does not report it:
+    /// [`Board::tells_its_end`](crate::Board::tells_its_end).)
     pub fn helper_lives(&self) -> bool {
         life::lives(self.page.load(HELPER_LIFE, Ordering::SeqCst))
     }

@@ -1,7 +1,8 @@
 //! Sleeping without losing a wake-up.
 //!
-//! The one who is about to sleep *announces* it in a word of shared memory; the one who made something happen *notices*
-//! the announcement and wakes the sleeper. A side that does not sleep costs the other a fence and a load, no system call.
+//! The side that is about to sleep *announces* it in a word of shared memory; the side that made something happen
+//! *notices* the announcement and wakes the sleeper. A side that does not sleep costs the other a fence and a load, no
+//! system call.
 //!
 //! ```text
 //!   sleeper                                 waker
@@ -23,13 +24,13 @@
 //!
 //! The tests below run this code, not a copy of it, under the schedule explorer loom: every interleaving (two sleeps in
 //! a row: those with at most three preemptions) and every value that the memory model lets a load return. Take away a
-//! fence, S3 or the swap, and they find a sleeper that nobody wakes.
+//! fence, S3 or the swap, and they find a sleeper that is never woken.
 //!
-//! *What a hostile other side can do:* clear or set the announcement, which costs its own wake-ups, or the waker
-//! one system call for each thing that it publishes to that side. (By the word that says where it runs it can have
-//! the helper sleep where it would have spun, which costs whoever asks next a system call too.) It cannot make
-//! anybody sleep on, because every sleep has an end, and it cannot touch the announcement of the helper, which
-//! clients map for reading only.
+//! *What a hostile other side can do:* clear or set the announcement, which costs its own wake-ups, or the waker one
+//! system call for each thing that it publishes to that side. (By the word that says where it runs it can have the
+//! helper sleep where it would have spun, which costs the next client a system call too.) It cannot make another side
+//! sleep on, because every sleep has an end, and it cannot touch the announcement of the helper, which clients map for
+//! reading only.
 
 use std::sync::atomic::Ordering;
 

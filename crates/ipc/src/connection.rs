@@ -1,4 +1,4 @@
-//! A program's side.
+//! A program's side of a connection to its helper.
 //!
 //! One thread uses a connection at a time; a program with many threads gives each its own. It is not for use after fork
 //! in parent and child both: connect again in the child.
@@ -61,7 +61,7 @@ impl AsFd for Connection {
 pub struct Response {
     /// What [`Connection::post`] returned.
     pub number: u64,
-    /// The bytes, or why there are none.
+    /// The bytes, or why there is no answer.
     pub answer: Result<Vec<u8>, Refusal>,
 }
 
@@ -88,7 +88,8 @@ impl Connection {
     /// Connects to the helper that listens at `path`.
     ///
     /// # Errors
-    /// [`Error::NoHelper`] if nobody listens, [`Error::NoGreeting`] at the deadline, [`Error::Over`] with the helper's
+    /// [`Error::NoHelper`] if no helper listens, [`Error::NoGreeting`] at the deadline, [`Error::Over`] with the
+    /// helper's
     /// reason if it refuses, [`Error::Format`] if it is of another version.
     pub fn connect_in(mode: Mode, path: &Path, deadline: Time) -> Result<Connection, Error> {
         let socket = dial(path, deadline)?;
@@ -231,7 +232,7 @@ impl Connection {
         self.look_at_socket();
         let at = self.attached.iter().position(|(its, _)| *its == number);
         let found = at.and_then(|at| self.attached.remove(at)).map(|(_, descriptor)| descriptor);
-        // Of a request that was given up nobody takes it.
+        // The descriptor of a request that was given up is dropped.
         let (outstanding, arrived) = (&self.outstanding, &self.arrived);
         self.attached.retain(|(its, _)| outstanding.contains(its) || arrived.iter().any(|one| one.number == *its));
         found
@@ -251,7 +252,7 @@ impl Connection {
         }
     }
 
-    /// Takes the next response that somebody waits for.
+    /// Takes the next response that a caller waits for.
     fn next(&mut self) -> Option<Response> {
         loop {
             match self.take() {
@@ -329,7 +330,7 @@ impl Connection {
                     continue;
                 }
                 Ok(Heard::Reply(Reply::Farewell(reason), ..)) => Over::Dismissed(reason),
-                // A second welcome is none.
+                // A second welcome is a breach.
                 Ok(Heard::Reply(..)) => Over::Broken(Breach::Talk),
                 Ok(Heard::Closed) | Err(_) => Over::HelperGone,
             };
@@ -375,7 +376,7 @@ fn dial(path: &Path, deadline: Time) -> Result<OwnedFd, Error> {
         match rustix::net::connect(&socket, &address) {
             Ok(()) => return Ok(socket),
             Err(Errno::NOENT | Errno::CONNREFUSED) => return Err(Error::NoHelper { path: path.to_owned() }),
-            // The helper's queue is full (unix(7)); there is nothing to wait on but time.
+            // The helper's queue is full (unix(7)); the only thing to wait for is time.
             Err(Errno::AGAIN | Errno::INTR) => {
                 let left = deadline.since(BootClock.now());
                 if left.is_zero() {

@@ -20,7 +20,7 @@ pub(crate) fn of_this_process() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get())
 }
 
-/// How one is said in a word of shared memory, of which nobody knows more as long as it is 0.
+/// A core as a word of shared memory. 0 means that the core is not known.
 pub(crate) fn word(core: usize) -> u64 {
     core as u64 + 1
 }

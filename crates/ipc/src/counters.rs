@@ -1,4 +1,4 @@
-//! What is counted: plain numbers, for whoever keeps the registry of metrics.
+//! The helper's counters: plain numbers, which the owner of the metrics registry reads.
 
 use crate::mode::Mode;
 

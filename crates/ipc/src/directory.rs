@@ -1,12 +1,12 @@
-//! Where the socket lies, and who may have it.
+//! The directory of the helper's socket, and the right to serve there.
 //!
-//! Next to `node.sock` lies `node.sock.lock`. Who holds its lock (flock, which the kernel releases with the process,
-//! however it ends) is the helper of that name; its process number stands in the file. So a socket file found under
-//! the lock has no owner and is replaced, unless somebody listens there. The lock file stays where it is: to remove it would let a
-//! third process lock a new file of the same name beside one who holds the old one.
+//! Next to `node.sock` lies `node.sock.lock`. The holder of its lock (flock, which the kernel releases with the
+//! process, however it ends) is the helper of that name; its process number stands in the file. So a socket file found
+//! under the lock has no owner and is replaced, unless a process listens there. The lock file stays where it is: to
+//! remove it would let a third process lock a new file of the same name beside the process that holds the old one.
 //!
-//! What cleans directories up may remove it all the same. `systemd-tmpfiles` passes over a directory that somebody has locked, so the
-//! helper holds a shared lock of it; and what is gone it puts back ([`Claim::keep`]).
+//! A program that cleans directories up may remove it all the same. `systemd-tmpfiles` passes over a directory that is
+//! locked, so the helper holds a shared lock of it; and what is gone it puts back ([`Claim::keep`]).
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -44,7 +44,7 @@ fn private_directory(path: &Path, uid: u32) -> Result<(), Error> {
         Err(error) => return Err(Error::file("make the directory", path, error)),
     }
     let wrong = |what| Err(Error::Directory { path: path.to_owned(), what, uid });
-    // Not followed: a link in a shared directory may be anybody's.
+    // Links are not followed: a link in a shared directory may belong to any user.
     let found = fs::symlink_metadata(path).map_err(|error| Error::file("look at", path, error))?;
     match found {
         _ if !found.is_dir() => wrong("it is no directory"),
@@ -70,7 +70,8 @@ const LOOKS_FOR_PID: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
 impl Claim {
-    /// Takes the name, and removes a socket that a dead process left. Nobody but this user and root may write into the directory.
+    /// Takes the name, and removes a socket that a dead process left. Only this user and root may write into the
+    /// directory.
     ///
     /// # Errors
     /// [`Error::AlreadyServed`] names the process that has it; the others name what is wrong with the directory or the name.
@@ -120,7 +121,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Under the lock the file is ours. If it is gone already, somebody tidied up.
+        // Under the lock the file is ours. If it is gone already, another program removed it.
         let _ = fs::remove_file(&self.socket);
     }
 }
@@ -181,7 +182,7 @@ fn only_ours_to_write(directory: &Path) -> Result<(), Error> {
     }
 }
 
-/// The process number in a lock file that somebody else holds.
+/// The process number in a lock file that another process holds.
 fn holder(lock: &mut File) -> Option<u32> {
     for _ in 0..LOOKS_FOR_PID {
         let mut text = String::new();
@@ -198,7 +199,7 @@ fn holder(lock: &mut File) -> Option<u32> {
 
 fn remove_stale(socket: &Path) -> Result<(), Error> {
     match fs::symlink_metadata(socket) {
-        // Its lock file was removed, and whoever has it puts that back in a moment.
+        // Its lock file was removed, and the process that holds it puts that back in a moment.
         Ok(found) if found.file_type().is_socket() && UnixStream::connect(socket).is_ok() => {
             Err(Error::AlreadyServed { path: socket.to_owned(), pid: None })
         }

@@ -1,4 +1,4 @@
-//! What can go wrong, and what the other side can do wrong.
+//! The errors of this crate, and the breaches of the protocol by the other side.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ pub enum Error {
         path: PathBuf,
         /// What is wrong with it.
         what: &'static str,
-        /// Whose it should be.
+        /// The user that it should belong to.
         uid: u32,
     },
     /// Another helper serves this directory.
@@ -56,7 +56,7 @@ pub enum Error {
         /// What was asked for.
         name: String,
     },
-    /// A core that is not ours.
+    /// A core that this process may not use.
     #[error("this process cannot use core {core}: it may use {usable}")]
     Core {
         /// What was asked for.
@@ -64,7 +64,7 @@ pub enum Error {
         /// What there is.
         usable: String,
     },
-    /// The record of queues is none.
+    /// The file is not a record of queues.
     #[error(
         "{path} is no record of message queues: {what}; remove it, and with ipcrm what `ipcs -q` shows that nobody uses"
     )]
@@ -98,7 +98,7 @@ pub enum Error {
         /// The kernel's word.
         source: std::io::Error,
     },
-    /// Nobody listens.
+    /// No helper listens.
     #[error("no helper at {path}: start one (verbena node)")]
     NoHelper {
         /// The socket.
@@ -180,7 +180,7 @@ impl Error {
     }
 }
 
-/// Why a request has no answer. The helper lives and the connection goes on.
+/// Why a request has no answer. The helper is alive and the connection goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// The answer is longer than a message may be.
@@ -251,7 +251,7 @@ pub enum Breach {
         /// The number.
         number: u64,
     },
-    /// What a queue holds is no piece of a message, or none that continues the one before.
+    /// A message in the queue is not a piece of a message, or does not continue the piece before.
     #[error("a message in the queue that is no piece, or not the next one")]
     Piece,
     /// A queue that this side uses is gone, or closed to it.

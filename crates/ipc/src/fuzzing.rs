@@ -1,8 +1,9 @@
 //! What the fuzz targets drive. `ipc_queue` puts together what comes out of a queue, and reads records of queues. `ipc_ring` drives both ends of a ring against an adversary that answers every read as it likes.
 //!
-//! Memory that somebody changes while we read it is, for us, memory whose every load gives any value at all. So the
-//! input is the list of values that loads give, in order; after its end they are 0. Checked: no access outside the
-//! ring and its positions, no more loads for one message than a message has words, no payload longer than the limit.
+//! For the reader, memory that another process changes during the read is memory whose every load gives any value at
+//! all. So the input is the list of values that loads give, in order; after its end they are 0. Checked: no access
+//! outside the ring and its positions, no more loads for one message than a message has words, no payload longer than
+//! the limit.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;

@@ -33,7 +33,7 @@ pub(crate) struct Hints {
 }
 
 impl Hints {
-    /// With so many cores that the helper may use.
+    /// Hints of a helper that may use `cores` cores.
     pub(crate) fn new(cores: usize) -> Hints {
         Hints { cores, core: None, is_crowded: false, count_due: Time::ZERO, requests: 0 }
     }
@@ -51,8 +51,8 @@ impl Hints {
         }
     }
 
-    /// Says whether those who `asked` are a crowd, after so many requests of all time. That they are is said at once; that they are not, when all have had
-    /// the time to ask again. Then the counting begins anew.
+    /// Says whether those who `asked` are a crowd, after `requests` requests since the start. A crowd is reported at
+    /// once; its end is reported when all have had the time to ask again. Then the counting begins anew.
     pub(crate) fn count<'a>(
         &mut self,
         now: Time,

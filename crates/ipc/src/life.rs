@@ -1,7 +1,9 @@
-//! How clients see at once that the helper has ended: by a word of its page that the kernel changes then, however it ended (robust futexes, set_robust_list(2)).
+//! How clients see at once that the helper has ended: the kernel then changes a word of its page, however the helper
+//! ended (robust futexes, set_robust_list(2)).
 //!
-//! The kernel does so when a thread ends, before that gives up its files, and so before any lock of the process's files is free. Whoever has such a lock after it therefore knows that
-//! all clients of the earlier process see its end.
+//! The kernel does so when a thread ends, before it gives up the thread's files, and so before any lock of the
+//! process's files is free. A process that has such a lock afterwards therefore knows that all clients of the earlier
+//! process see its end.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +16,7 @@ use crate::memory::{Mapping, Memory};
 /// What the kernel sets in the word when its thread has ended (FUTEX_OWNER_DIED); and this process, when it does without that thread.
 const ENDED: u64 = 0x4000_0000;
 
-/// Whether whoever writes such a word has not ended.
+/// Whether the process that writes such a word has not ended.
 pub(crate) fn lives(word: u64) -> bool {
     word & ENDED == 0
 }
@@ -79,7 +81,7 @@ fn live(page: &Mapping, word: usize, tell: &Sender<bool>, ends: &Receiver<()>) {
     // The kernel changes the word of the thread whose number is in it.
     let number = if is_told { rustix::thread::gettid().as_raw_pid() as u64 } else { 0 };
     page.store(word, number, Ordering::SeqCst);
-    // Who began it waits for that.
+    // The thread that began it waits for that.
     let _ = tell.send(is_told);
     let _ = ends.recv();
     page.store(word, ENDED, Ordering::SeqCst);

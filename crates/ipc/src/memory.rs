@@ -1,4 +1,4 @@
-//! Memory that somebody else can change at any moment, and the few things we do with it.
+//! Memory that another process can change at any moment, and the few operations on it.
 //!
 //! There is never a reference to its bytes, only atomic access to whole words: what is read is a value of our own, and
 //! what it says is checked once, in that value. A copy out of a ring is word by word, relaxed; the order between a
@@ -19,7 +19,7 @@ use rustix::thread::futex;
 use crate::error::Error;
 use crate::layout::WORD_BYTES;
 
-/// Words shared with somebody. Indexes beyond the end are a mistake of ours and panic.
+/// Words shared with another process. Indexes beyond the end are a mistake of ours and panic.
 pub(crate) trait Memory {
     fn load(&self, word: usize, order: Ordering) -> u64;
     fn store(&self, word: usize, value: u64, order: Ordering);

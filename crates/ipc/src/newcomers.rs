@@ -1,4 +1,4 @@
-//! Who has connected, and not said yet in which mode it wants to talk.
+//! Clients that have connected and not yet said in which mode they want to talk.
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
@@ -55,7 +55,7 @@ impl Newcomers {
     pub(crate) fn listen_anew(&mut self, path: &Path, watch: &Watch) -> Result<(), Error> {
         let listener = listen(path, self.uids.len() > 1)?;
         watch.add(&listener, Ready::Listener)?;
-        // The old one, to which nobody finds, goes out of the watch with its only descriptor.
+        // The old listener, which no client can reach, leaves the watch with its only descriptor.
         (self.listener, self.accept_again) = (listener, None);
         Ok(())
     }
@@ -70,7 +70,7 @@ impl Newcomers {
         self.accept_again.map_or(at_most, |again| again.since(now).min(at_most))
     }
 
-    /// Takes who connects, as long as there is room for them among so many clients that are there already.
+    /// Accepts clients while there is room for them beside `clients` that are there already.
     pub(crate) fn accept(&mut self, now: Time, clients: usize, most: usize, watch: &Watch) {
         for _ in 0..ACCEPTS_AT_ONCE {
             match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
@@ -105,7 +105,7 @@ impl Newcomers {
             return self.turn_away(socket, Farewell::Stranger);
         }
         if self.silent.len() + clients >= most {
-            // Who connected and never greeted gives way, or a few of them would lock everybody out.
+            // A client that connected and never greeted gives way; otherwise a few of them would lock all others out.
             match self.silent.pop_first() {
                 Some((_, (silent, _))) => self.turn_away(silent, Farewell::Crowded),
                 None => return self.turn_away(socket, Farewell::Crowded),
@@ -123,7 +123,7 @@ impl Newcomers {
         self.silent.contains_key(&client)
     }
 
-    /// One of them said something, or went: what it wants, if it said it. It is none of them any more then.
+    /// One of them said something, or went: returns its greeting, if it said one. It is no longer a newcomer.
     pub(crate) fn hear(&mut self, client: u64) -> Option<Greeting> {
         let mut hello = [0; HELLO_BYTES + 1];
         let (socket, peer) = self.silent.remove(&client)?;
@@ -168,7 +168,8 @@ fn listen(path: &Path, for_others: bool) -> Result<OwnedFd, Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(failed)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new(path).map_err(failed)?).map_err(failed)?;
-    // To connect takes the right to write. Who connects is checked again, by name; nobody can before `listen`.
+    // To connect takes the right to write. The user that connects is checked again, by name; no client can connect
+    // before `listen`.
     let mode = if for_others { 0o622 } else { 0o600 };
     rustix::fs::chmod(path, rustix::fs::Mode::from_raw_mode(mode)).map_err(failed)?;
     rustix::net::listen(&socket, BACKLOG).map_err(failed)?;

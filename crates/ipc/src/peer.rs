@@ -1,4 +1,4 @@
-//! Who is at the other end of a socket.
+//! The process at the other end of a socket, as the kernel identifies it.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

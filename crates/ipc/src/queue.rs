@@ -1,8 +1,8 @@
 //! A System V message queue, as far as this crate needs one: the four calls, none of which waits unless it is asked to.
 //!
-//! A queue has no descriptor and no name in a file system. It is there until somebody removes it, whoever made it is long
-//! gone or not; record.rs is about that. What tells one from another is its number *and* its key: numbers come again after
-//! some time, keys are drawn by lot.
+//! A queue has no descriptor and no name in a file system. It is there until a process removes it, even long after its
+//! maker has ended; record.rs is about that. A queue is identified by its number *and* its key: numbers come again
+//! after some time, keys are drawn by lot.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use libc::{c_long, c_void};
 
 /// What a message in a queue is: a piece of a request or response.
 pub(crate) const PIECE: c_long = 1;
-/// Or a call to whoever waits, without content: look around.
+/// A call without content to a waiting reader: look around.
 pub(crate) const CALL: c_long = 2;
 
 /// Longest text of one message, bytes. With its header (48 bytes, `struct msg_msg` in the kernel's ipc/msgutil.c) it takes one page there.
@@ -27,7 +27,7 @@ pub(crate) struct Queue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) key: i32,
-    /// Whose process made it.
+    /// The process that made it.
     pub(crate) maker: u32,
     /// When it was made, or its owner changed: seconds since 1970.
     pub(crate) changed_s: u64,
@@ -124,7 +124,8 @@ impl Queue {
         }
     }
 
-    /// Calls whoever waits in [`take`](Self::take), which is not needed if there is no room: then it finds something.
+    /// Calls a reader that waits in [`take`](Self::take). Without room this is not needed: the reader then finds
+    /// something.
     pub(crate) fn call(self) -> io::Result<bool> {
         self.put(&Message::call())
     }
@@ -164,7 +165,7 @@ impl Queue {
         self.control(libc::IPC_SET, &mut found)
     }
 
-    /// Removes it, if it has still the key that it had: a number that another queue has got is not taken for ours.
+    /// Removes it if it still has the key that it had: a number that another queue has got since is left alone.
     pub(crate) fn remove(self) -> io::Result<()> {
         if self.state()?.key != self.key {
             return Err(io::Error::from_raw_os_error(libc::EIDRM));

@@ -1,14 +1,15 @@
 //! The modes `mq` and `rmq`: System V message queues both ways, or a ring for requests and a queue for responses.
 //!
-//! These are the paper's (DDSS, sections 3.1 and 3.2): a client that waits sleeps in `msgrcv`, and the kernel wakes it when its
-//! helper puts a response into its queue. A client has queues of its own: what is wrong with one client's disturbs no other's.
+//! These are the paper's (DDSS, sections 3.1 and 3.2): a client that waits sleeps in `msgrcv`, and the kernel wakes it
+//! when its helper puts a response into its queue. Each client has queues of its own: a fault in one client's queues
+//! disturbs no other client.
 //!
-//! *How a sleeping helper hears of a request in a queue.* A queue has no descriptor to wait on. So the client counts what it
-//! has put in, in a word of the shared memory, and rings its doorbell if the helper sleeps, as in every other mode: the word is
-//! for a queue what a line's position is for a ring (bell.rs, W1). The helper looks at the word, and makes a system call only
-//! for what is there. The other way the client counts what it took, and the helper, which never waits for room, tries again when
-//! that word has changed. Whoever writes there what is not true costs the helper one system call for each lie, and itself its
-//! own messages.
+//! *How a sleeping helper hears of a request in a queue.* A queue has no descriptor to wait on. So the client counts
+//! what it has put in, in a word of the shared memory, and rings its doorbell if the helper sleeps, as in every other
+//! mode: the word is for a queue what a line's position is for a ring (bell.rs, W1). The helper looks at the word, and
+//! makes a system call only for what is there. The other way the client counts what it took, and the helper, which
+//! never waits for room, tries again when that word has changed. A client that writes a false count costs the helper
+//! one system call each time, and itself its own messages.
 //!
 //! *Who may reach a queue.* The client's user and the helper's; the kernel knows nothing finer. So another process of the same
 //! user may put into a queue what it likes, or take out what is not for it, as it may do worse with the client itself. What it
@@ -45,7 +46,8 @@ impl Requests {
     }
 }
 
-/// Pieces that the helper takes of one client for one request: whoever begins anew without end gives way to others.
+/// Pieces that the helper takes of one client for one request: a client that begins anew without end gives way to
+/// others.
 const MOST_PIECES: usize = 64;
 
 struct Helper {
@@ -74,7 +76,8 @@ enum Source {
 struct Sending(Option<(u64, usize)>);
 
 impl Sending {
-    /// Puts what is left of it into the queue. Whether all is in it; otherwise the next call goes on. `each` is told of every piece.
+    /// Puts what is left of it into the queue. Returns whether all is in it; otherwise the next call goes on. Calls
+    /// `each` for every piece.
     fn go_on(
         &mut self,
         queue: Queue,
@@ -197,7 +200,7 @@ impl HelperEnd for Helper {
     }
 
     fn hang_up(&mut self, keeps: bool) {
-        // To be removed wakes whoever waits in it.
+        // Removing a queue wakes the client that waits in it.
         if keeps {
             self.responses.leave();
         }
@@ -212,7 +215,7 @@ struct Client {
     watched: Watched,
     longest: usize,
     taken: u64,
-    /// What a wait took out of the queue and nobody received yet.
+    /// What a wait took out of the queue and no caller received yet.
     message: Box<Message>,
     holds: bool,
 }
@@ -338,7 +341,7 @@ impl ClientEnd for Client {
                 return Waited::Slept;
             }
         }
-        // What is wrong with the queue is met by whoever receives from it next.
+        // An error of the queue shows at the next receive from it.
         let took = self.take(Some(at_most)).unwrap_or(false);
         if want.room.is_some() {
             self.wires.memory.store(CLIENT_SLEEPS, 0, Ordering::Relaxed);
@@ -356,7 +359,7 @@ impl Sink {
     fn has_room(&mut self, memory: &Mapping, bytes: usize) -> bool {
         match self {
             Sink::Ring(ring) => ring.has_room(memory, bytes),
-            // For one piece at least; a queue that is gone is met by whoever puts into it next.
+            // For one piece at least. If the queue is gone, the next put shows that.
             Sink::Queue { queue, .. } => queue.state().map_or(true, |state| {
                 let needed = bytes.min(crate::piece::PIECE_BYTES) + HEAD_BYTES;
                 state.bytes + needed as u64 <= state.most_bytes

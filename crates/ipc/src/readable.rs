@@ -18,7 +18,7 @@ impl ReadableMemory {
     /// Maps it.
     ///
     /// # Errors
-    /// [`Error::Unsealed`] if somebody could take it away, [`Error::System`] if the kernel refuses.
+    /// [`Error::Unsealed`] if another process could take it away, [`Error::System`] if the kernel refuses.
     pub fn map(descriptor: &OwnedFd) -> Result<Self, Error> {
         let found = rustix::fs::fstat(descriptor)
             .map_err(|source| Error::system("read the size of shared memory", source))?
@@ -28,7 +28,7 @@ impl ReadableMemory {
         Ok(ReadableMemory { mapping: Mapping::accept(descriptor, bytes as usize, Sharing::ReadOnly)?, bytes })
     }
 
-    /// Whether so many bytes from `at` on are of it.
+    /// Whether the `length` bytes from `at` on are in this memory.
     pub fn has(&self, at: u64, length: u64) -> bool {
         at.checked_add(length).is_some_and(|end| end <= self.bytes)
     }
@@ -36,7 +36,7 @@ impl ReadableMemory {
     /// The word at byte `at`. What its writer did before it wrote that is seen by what is read after this.
     ///
     /// # Panics
-    /// If `at` is no multiple of 8, or outside.
+    /// If `at` is not a multiple of 8, or is outside.
     pub fn word(&self, at: u64) -> u64 {
         assert!(at.is_multiple_of(WORD_BYTES as u64), "words are aligned");
         self.mapping.load(at as usize / WORD_BYTES, Ordering::Acquire)
@@ -59,8 +59,8 @@ impl ReadableMemory {
         fence(Ordering::Acquire);
     }
 
-    /// Where so many bytes from `at` on are, for what is not Rust: their writer may change them at any moment, so nothing of Rust may have a reference to them. It is valid
-    /// as long as `self`.
+    /// The address of the `length` bytes from `at` on, for code that is not Rust. Their writer may change them at any
+    /// moment, so Rust must hold no reference to them. Valid as long as `self`.
     ///
     /// # Panics
     /// If they are not of it.

@@ -1,8 +1,9 @@
 //! Which queues a helper has made, so that none outlives it for longer than until the next start.
 //!
-//! The kernel keeps a queue until somebody removes it. The helper removes those of a client when the client is gone, however
-//! it went; but nobody removes those of a helper that was killed. So it writes down what it is about to make, makes it, and
-//! writes down what it made, in a file beside its socket, `node.sock.queues`, which only who holds the socket's lock writes:
+//! The kernel keeps a queue until a process removes it. The helper removes those of a client when the client is gone,
+//! however it went. But nothing removes the queues of a helper that was killed. So the helper writes down what it is
+//! about to make, makes it, and writes down what it made, in a file beside its socket, `node.sock.queues`, which only
+//! the holder of the socket's lock writes:
 //!
 //! ```text
 //!  0        4         6    8                   24              32        and then for each queue
@@ -12,10 +13,11 @@
 //!                                               little endian            0       4        8           16
 //! ```
 //!
-//! Key 0 is a free place; number -1 a queue that is about to be made, at that time. Whoever starts next removes what stands there, if
-//! it is still the same: made by this user, in this boot and namespace, with that key (which was drawn by lot) and number, and not
-//! changed since by anybody. Of what was only about to be made the number is unknown; it must have been made within a minute.
-//! Anything else is left alone: rather one queue too many than somebody else's removed.
+//! Key 0 is a free place; number -1 a queue that is about to be made, at that time. The next helper removes the queues
+//! in the record that are still the same: made by this user, in this boot and namespace, with that key (which was drawn
+//! by lot) and number, and not changed since. The number of a queue that was only about to be made is unknown; such a
+//! queue must have been made within a minute. Anything else is left alone: one queue too many is better than removing
+//! another program's.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -267,7 +269,7 @@ impl Recorded {
         self.queue
     }
 
-    /// Leaves it to its client, which removes it when it has taken what is in it; or else to whoever starts next.
+    /// Leaves it to its client, which removes it after taking what is in it; otherwise the next helper removes it.
     pub(crate) fn leave(&mut self) {
         self.is_left = true;
     }
@@ -278,7 +280,7 @@ impl Drop for Recorded {
         if self.is_left && self.queue.state().is_ok_and(|state| state.messages > 0) {
             return;
         }
-        // It is gone if somebody else of this user removed it.
+        // It is gone if another process of this user removed it.
         let _ = self.queue.remove();
         let mut open = self.queues.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = &mut *open {

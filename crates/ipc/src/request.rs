@@ -64,7 +64,7 @@ impl<'a> Request<'a> {
         Request { number, bytes, session, mailbox, counters, settled: false }
     }
 
-    /// Whose it is.
+    /// The client that sent it.
     pub fn client(&self) -> ClientId {
         self.session.client
     }
@@ -92,7 +92,7 @@ impl<'a> Request<'a> {
     /// Answers. Never blocks: without room in the client's ring the answer waits in the helper.
     ///
     /// # Errors
-    /// [`Error::TooLong`] if a ring does not take an answer of that length; the client is told so.
+    /// [`Error::TooLong`] if a ring does not take an answer of that length; the client gets a refusal that says so.
     pub fn answer(mut self, bytes: &[u8]) -> Result<(), Error> {
         self.settled = true;
         let checked = self.mailbox.check(bytes);
@@ -138,7 +138,7 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Whose request it is.
+    /// The client that sent the request.
     pub fn client(&self) -> ClientId {
         self.client
     }
@@ -187,7 +187,7 @@ impl Board {
         self.0.beacon.tells_its_end()
     }
 
-    /// Writes a word. What is done after it comes after it for whoever reads it.
+    /// Writes a word. A reader of the word sees everything done before it.
     ///
     /// # Panics
     /// From [`BOARD_WORDS`](crate::BOARD_WORDS) on.

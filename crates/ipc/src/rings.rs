@@ -1,8 +1,9 @@
 //! The modes `adaptive` and `rcq`: shared rings both ways.
 //!
-//! They differ in how a client waits. In `adaptive` it spins for as long as that pays (spin.rs) and then sleeps on a futex word in
-//! its own memory, from which the helper wakes it. In `rcq` it looks at its ring again and again, as the paper's clients do
-//! (DDSS, section 3.3): nobody ever makes a system call to wake it, and it has its core to itself or takes one from others.
+//! They differ in how a client waits. In `adaptive` it spins for as long as that pays (spin.rs) and then sleeps on a
+//! futex word in its own memory, from which the helper wakes it. In `rcq` it looks at its ring again and again, as the
+//! paper's clients do (DDSS, section 3.3): no system call is ever needed to wake it, and it has its core to itself or
+//! takes one from others.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;

@@ -1,9 +1,9 @@
 //! The helper's side: one thread serves all clients.
 //!
-//! A turn goes once over the sessions and looks into their rings, which costs a load each and no system call. When there
-//! was nothing the helper spins over the same loads for a while, if that can bring anything, then sleeps in epoll: on the
-//! clients' doorbells, on its own (answers given by other threads), on the listener and on the sockets, which tell of
-//! deaths. Under load it never sleeps, so it looks at the sockets every millisecond in between.
+//! A turn goes once over the sessions and looks into their rings, which costs a load each and no system call. After an
+//! empty turn the helper spins over the same loads for a while, if that can bring anything, then sleeps in epoll: on
+//! the clients' doorbells, on its own (answers given by other threads), on the listener and on the sockets, which
+//! report deaths. Under load it never sleeps, so it looks at the sockets every millisecond in between.
 
 use std::collections::BTreeMap;
 use std::mem::MaybeUninit;
@@ -33,7 +33,7 @@ use crate::session::{BATCH, Session};
 use crate::spin::Spin;
 use crate::watch::{EVENTS_AT_ONCE, Ready, Space, Watch};
 
-/// What a helper may be told.
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Bytes of each of a client's two rings: a power of two, 4 KiB to 16 MiB. The longest message is a quarter.
@@ -90,10 +90,11 @@ pub struct Server {
 /// How a spin ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spun {
-    /// So many requests were handled: none, if it was a call of the waker, or the end of the timeout of a thread that never sleeps.
+    /// This many requests were handled: 0 after a call of the waker, or at the end of the timeout of a thread that
+    /// never sleeps.
     Came(usize),
     Over,
-    /// Nobody can ask while it goes on.
+    /// No client can ask while the spinning goes on.
     Pointless,
 }
 
@@ -104,7 +105,7 @@ const TURNS: u32 = 16;
 const LOOKS: usize = 64;
 
 impl Server {
-    /// Listens as `directory`/`name`. The directory must exist and be writable by nobody else
+    /// Listens as `directory`/`name`. The directory must exist and be writable by this user only
     /// ([`runtime_directory`](crate::runtime_directory) makes the user's).
     ///
     /// # Errors
@@ -183,8 +184,8 @@ impl Server {
         Board(self.common.clone())
     }
 
-    /// The handler knows that a request is to come within microseconds: the next [`poll`](Self::poll) looks for it for a while before it sleeps,
-    /// where it is not in the way of who is to ask.
+    /// The handler knows that a request is to come within microseconds: the next [`poll`](Self::poll) looks for it for
+    /// a while before it sleeps, unless that would keep the expected client from its core.
     pub fn expect(&mut self) {
         self.spin.expects();
     }
@@ -253,8 +254,8 @@ impl Server {
         handled
     }
 
-    /// Whether all who may ask while this thread spins would have to run where it does: those who lately asked, of whom somebody has all answers.
-    /// Never where it has a core to itself.
+    /// Whether all clients that may ask while this thread spins would have to run on its core: those that asked lately,
+    /// of which at least one has all its answers. Never true where the thread has a core to itself.
     fn is_in_the_way(&self) -> bool {
         if self.options.progress_core.is_some() {
             return false;
@@ -296,7 +297,7 @@ impl Server {
             if now >= started + budget {
                 break;
             }
-            // It may have moved, or somebody has an answer that another thread gave.
+            // The thread may have moved, or a client may have an answer that another thread gave.
             if self.is_in_the_way() {
                 return Ok(Spun::Pointless);
             }
@@ -397,8 +398,8 @@ impl Server {
         }
     }
 
-    /// What a client had put into its ring before it went is handled: a program may post and end. No more than a ring
-    /// holds, because somebody else may still write into it.
+    /// Handles what a client had put into its ring before it went: a program may post and end. No more than a ring
+    /// holds, because another process may still write into it.
     fn serve_the_last(&mut self, client: u64, handler: &mut dyn FnMut(Event<'_>)) {
         let Some(session) = self.sessions.get_mut(&client) else { return };
         for _ in 0..self.geometry.most_messages().div_ceil(BATCH) {

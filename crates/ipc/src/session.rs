@@ -3,8 +3,8 @@
 //! *A full response ring.* The helper never waits for a client. A response that finds no room is kept here, in order,
 //! and while any is kept, no further request is taken from this client; so its own request ring fills, and its posts
 //! wait. What is kept is bounded: requests that are to be answered later are limited (`max_deferred`), and at most one
-//! response more, that of the request just taken, can meet a full ring. A client that is stopped keeps that much
-//! memory until it goes on or dies, and nobody else notices.
+//! response more, that of the request just taken, can meet a full ring. A client that is stopped keeps that much memory
+//! until it goes on or dies, and no other client notices.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -155,7 +155,7 @@ impl Session {
         if kind != REQUEST {
             return Err(Breach::Kind { kind });
         }
-        // Growing numbers are unique ones: no answer can be taken for another's.
+        // Growing numbers are unique: no answer can be taken for that of another request.
         if number <= self.last_number {
             return Err(Breach::Number { number });
         }

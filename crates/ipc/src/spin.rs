@@ -1,18 +1,19 @@
 //! How long to spin before sleeping.
 //!
 //! Spinning pays when the other side is at work on another core and answers within the time that a sleep and its
-//! wake-up would cost. When it does not pay it takes the core from whoever would answer. So the budget follows what
-//! happened: twice what the longest wait took, of those lately that ended while spinning, but half of what it was
-//! when nothing came, and below the least none. (Where quick answers take turns with slow ones, as for locks that
-//! others want too, a budget that the quick ones pay for must not be spent on the slow ones.) From there a try is
-//! made now and then, ever more seldom while tries fail; and at once after a sleep that was so short that spinning
-//! would have ended it, until such a try fails. A try is long enough to see an answer from a side that had to be
-//! woken for it: otherwise two sides that both sleep would never find back to spinning, each because of the other.
-//! On one core nothing can come while we spin: nobody does. Nor does a client, but for a glance, on the core that
-//! its helper was on last: it sleeps, and spins again when one of them has moved. Nor does the helper where all who
-//! lately asked were last on its core, and one of them has its answers: it could not ask. In a crowd (hints.rs) a
-//! core that spins is one that somebody else could use who would have an answer: there nobody spins for longer than
-//! a sleep would cost, also in a try, because a crowd keeps its helper awake.
+//! wake-up would cost. When it does not pay it takes the core from the side that would answer. So the budget follows
+//! what happened: twice the longest wait, of those lately that ended while spinning, but half of what it was when no
+//! answer came, and zero below the minimum. (Where quick answers take turns with slow ones, as for locks that others
+//! want too, a budget that the quick ones pay for must not be spent on the slow ones.) From zero, a try is made now and
+//! then, ever more seldom while tries fail; and at once after a sleep that was so short that spinning would have ended
+//! it, until such a try fails. A try is long enough to see an answer from a side that had to be woken for it: otherwise
+//! two sides that both sleep would never find back to spinning, each because of the other.
+//!
+//! On one core no answer can come during a spin, so neither side spins. A client does not spin, but for a glance, on
+//! the core that its helper was on last: it sleeps, and spins again when one of them has moved. The helper does not
+//! spin where all clients that lately asked were last on its core, and one of them has its answers: that client could
+//! not ask. In a crowd (hints.rs) a core that spins is one that another client with an answer could use. There no side
+//! spins for longer than a sleep would cost, also in a try, because a crowd keeps its helper awake.
 
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ pub(crate) struct Spin {
 enum Hint {
     /// A sleep was short.
     Slept,
-    /// Somebody said so.
+    /// The caller expects something soon.
     Expected,
 }
 
@@ -111,14 +112,15 @@ impl Spin {
         self.hint = Some(Hint::Expected);
     }
 
-    /// Something came after so much waiting, most of it asleep: where the next wait is as long, spinning ends it.
+    /// The wait took `waited`, most of it asleep: if the next wait is as long, spinning ends it.
     pub(crate) fn slept(&mut self, waited: Duration, is_crowded: bool) {
         if waited < longest(is_crowded) && !self.is_misled {
             self.hint = Some(Hint::Slept);
         }
     }
 
-    /// So much ran out, of the budget that it `allowed`. (A wait that had none says nothing, and one that something else cut short neither.)
+    /// The wait spun for `spun` in vain, of the budget `allowed`. (A wait without a budget says nothing, nor does one
+    /// that something else cut short.)
     pub(crate) fn wasted(&mut self, spun: Duration, allowed: Duration) {
         if spun < allowed {
             return;
@@ -251,7 +253,7 @@ mod tests {
         spin.wasted(MOST, MOST);
         spin.slept(MOST / 2, false);
         assert_eq!(spin.budget(false), Duration::ZERO, "it misled");
-        // Somebody knows more.
+        // The caller knows more.
         spin.expects();
         assert_eq!(spin.budget(false), MOST);
         spin.paid(MOST / 4);
@@ -262,7 +264,8 @@ mod tests {
         assert_eq!(spin.budget(false), MOST);
     }
 
-    /// Who is idle tries in vain, and so does who expected what did not come: neither says anything of short sleeps, and the latter nothing of tries.
+    /// An idle client tries in vain, and so does one whose expectation fails: neither says anything of short sleeps,
+    /// and the latter nothing of tries.
     #[test]
     fn tries_of_one_kind_say_nothing_of_the_others() {
         let mut spin = worthless();

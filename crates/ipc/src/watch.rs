@@ -12,7 +12,7 @@ use crate::error::Error;
 /// What is ready. Clients count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ready {
-    /// Somebody connects.
+    /// A client connects.
     Listener,
     /// Another thread left something.
     Mailbox,
@@ -35,7 +35,7 @@ impl Watch {
         Ok(Watch(epoll.map_err(|source| Error::system("make an epoll instance", source))?))
     }
 
-    /// From now on it says when this is ready. A bell rings by edges, because nobody ever reads it.
+    /// From now on it reports when this is ready. A bell rings by edges, because it is never read.
     pub(crate) fn add(&self, what: impl AsFd, means: Ready) -> Result<(), Error> {
         let flags = match means {
             Ready::Listener => epoll::EventFlags::IN,
@@ -52,7 +52,7 @@ impl Watch {
         debug_assert!(forgotten.is_ok());
     }
 
-    /// Whether it is to say that somebody connects.
+    /// Whether it is to report that a client connects.
     pub(crate) fn listen(&self, listener: &OwnedFd, listens: bool) -> Result<(), Error> {
         let flags = if listens { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
         epoll::modify(&self.0, listener, Ready::Listener.data(), flags)

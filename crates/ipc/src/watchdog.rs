@@ -1,10 +1,10 @@
 //! Ends waits in `msgrcv`, which knows no deadline.
 //!
-//! A client that waits for a response in a queue sleeps in the kernel until one comes. Its helper may be killed meanwhile, and its
-//! deadline passes. So one thread of the program looks at who waits, and puts a *call*, a message without content, into the
-//! queue of whoever has waited long enough. We considered a timer's signal: it needs a handler in a process that is not
-//! ours. We considered to sleep elsewhere and look into the queue when woken: that is one more system call on either side of
-//! each message, and no longer what the papers measured.
+//! A client that waits for a response in a queue sleeps in the kernel until one comes. Its helper may be killed
+//! meanwhile, and its deadline passes. So one thread of the program looks at the waits, and puts a *call*, a message
+//! without content, into the queue of a wait whose time is over. We considered a timer's signal: it needs a handler in
+//! a process that belongs to another program. We considered to sleep elsewhere and look into the queue when woken: that
+//! is one more system call on either side of each message, and no longer what the papers measured.
 //!
 //! The thread is there while any such connection is. It is one for the whole program, and so the one thing in this crate
 //! that is not owned by a connection or a server. After fork a child has none of its parent's threads: it gets one of its own.
@@ -18,7 +18,7 @@ use verbena_terms::{BootClock, Clock, Time};
 use crate::error::Error;
 use crate::queue::Queue;
 
-/// How long the thread sleeps if nobody needs it earlier.
+/// How long the thread sleeps unless a wait needs it earlier.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
 /// The right to be called. Given up when dropped.
@@ -31,7 +31,7 @@ pub(crate) struct Watched {
 #[derive(Debug)]
 struct Wait {
     queue: Queue,
-    /// When to call, nanoseconds; 0: nobody waits.
+    /// When to call, nanoseconds; 0 while no thread waits.
     until: AtomicU64,
 }
 
@@ -65,13 +65,13 @@ impl Watch {
             let (waits, earlier, next_look) = Default::default();
             let fresh = Box::into_raw(Box::new(Watch { process, waits, earlier, next_look }));
             if WATCH.compare_exchange(found, fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
-                // SAFETY: made above, and nobody else has seen it.
+                // SAFETY: made above, and no other thread has seen it.
                 drop(unsafe { Box::from_raw(fresh) });
             }
         }
     }
 
-    /// Calls those whose time has come, until nobody is left to be watched.
+    /// Calls the waits whose time has come, until none is left to be watched.
     fn run(&'static self) {
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -82,7 +82,8 @@ impl Watch {
             }
             let now = BootClock.now();
             let mut next = now + LONGEST_SLEEP;
-            // Said before it is looked who waits: whoever begins to wait after the look sees it, and wakes us if it is too late.
+            // Stored before the waits are looked at: a wait that begins after the look sees it, and wakes this thread
+            // if it is too late.
             self.next_look.store(next.nanos(), Ordering::Relaxed);
             fence(Ordering::SeqCst);
             for wait in &waits.all {
@@ -159,7 +160,7 @@ mod tests {
             assert!(began.elapsed() >= at_most && began.elapsed() < at_most + Duration::from_secs(10));
         }
         drop(watched);
-        // The thread goes when nobody is left, and comes back with the next one.
+        // The thread goes when no wait is left, and comes back with the next one.
         let again = Watched::new(queue).unwrap();
         assert!(again.at_most(Duration::from_millis(5), || queue.take(&mut message, true)).unwrap());
         queue.remove().unwrap();

@@ -1,16 +1,16 @@
 //! What the two sides of every mode share: memory, and a doorbell by which the client wakes the helper.
 //!
-//! The helper waits for hundreds of clients at once, so it sleeps in epoll, on one eventfd a client: its doorbell. Clients
-//! ring only while the helper's *beacon*, a word in a page that they can read and not write, says that it sleeps; so
-//! under load nobody makes a system call for it. We considered one futex word for all: every client would have to write to it,
-//! and one that scribbles over it silences the others. We considered one eventfd for all: a client that drives its counter
-//! to the end makes the others' writes fail. An announcement in each client's own memory would be as safe as the beacon,
-//! but 512 stores for each sleep.
+//! The helper waits for hundreds of clients at once, so it sleeps in epoll, on one eventfd a client: its doorbell.
+//! Clients ring only while the helper's *beacon*, a word in a page that they can read and not write, says that it
+//! sleeps; so under load no client makes a system call for it. We considered one futex word for all: every client would
+//! have to write to it, and one that scribbles over it silences the others. We considered one eventfd for all: a client
+//! that drives its counter to the end makes the others' writes fail. An announcement in each client's own memory would
+//! be as safe as the beacon, but 512 stores for each sleep.
 //!
-//! The helper never reads a doorbell. epoll is told of it edge by edge, every write is an edge, and so a client that
-//! clears O_NONBLOCK (which belongs to the description that both sides have) cannot make the helper block in a read; one
-//! that writes without end wakes the helper and gets a batch of its own requests handled, like one that posts without
-//! end.
+//! The helper never reads a doorbell. epoll watches it edge by edge, every write is an edge, and so a client that
+//! clears O_NONBLOCK (which belongs to the description that both sides have) cannot make the helper block in a read;
+//! one that writes without end wakes the helper and gets a batch of its own requests handled, like one that posts
+//! without end.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A node's board: one region for each of its lives, written by it alone and read by all.
+//! A node's board: one region for each of its incarnations, which that incarnation alone writes and all members read.
 //!
 //! ```text
 //!  0        8       16
@@ -8,9 +8,10 @@
 //!  +--------+-------+--------------------------------------------+
 //! ```
 //!
-//! Little endian. The round is odd while words are being written, and two more with each publication. Nobody changes a board by atomics, so its owner stores
-//! plainly (rule F3). Whoever reads reads the round, the words and the round again in one batch, which is executed in order (rule F1): if both rounds are
-//! the same and even, all words are of one publication.
+//! Little endian. The round is odd while words are being written, and two more with each publication. No node changes a
+//! board by atomics, so its owner stores plainly (rule F3). A reader reads the round, the words and the round again in
+//! one batch, which is executed in order (rule F1): if both rounds are the same and even, all words are of one
+//! publication.
 
 use verbena_fabric::{Batch, Buffer, Completed, Done, Operation, Pool, Region};
 use verbena_terms::{Format, Load, LoadCounts};
@@ -174,7 +175,7 @@ mod tests {
             scope.spawn(|| {
                 for n in 2.. {
                     publish(&*region, n.into(), &sample(n)).unwrap();
-                    // Who writes without a rest, faster than anybody reads, leaves next to nothing whole.
+                    // A writer without pauses, faster than any reader, would leave next to nothing whole.
                     for _ in 0..n % 128 {
                         std::hint::spin_loop();
                     }

@@ -1,9 +1,11 @@
 //! The resource monitor: how loaded each node is, in words that others read one-sidedly (DDSS, section 4.2.5).
 //!
-//! Each node looks at its machine several times a second and publishes what it saw on its *board*, a region that all members may read. Who wants to know how
-//! the others are reads their boards, as often as it likes, and disturbs nobody: a node that is too busy to answer a question is just the one that is asked
-//! about. [`Meter`] makes a [`Load`](verbena_terms::Load) of what the kernel says, [`board`] lays it out, [`Watch`] decides whose board is read and what still
-//! counts as news, and [`Monitor`] is the thread that does it. What was found is in [`Loads`], for the proxy, `verbena top` and the dashboard.
+//! Each node looks at its machine several times a second and publishes what it saw on its *board*, a region that all
+//! members may read. A reader reads the boards of the others, as often as it likes, and disturbs no node: a node that
+//! is too busy to answer a question is just the one that is asked about. [`Meter`] makes a
+//! [`Load`](verbena_terms::Load) of what the kernel says, [`board`] lays it out, [`Watch`] decides which boards are
+//! read and what still counts as news, and [`Monitor`] is the thread that does it. What was found is in [`Loads`], for
+//! the proxy, `verbena top` and the dashboard.
 
 pub mod board;
 mod config;

@@ -1,4 +1,4 @@
-//! What is known of the loads of a view's members, for whoever wants to know.
+//! What is known of the loads of a view's members, and which of them are wanted.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ const FRESH: Duration = Duration::from_secs(1);
 /// A member's load, as it was last seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Whose.
+    /// The member.
     pub who: Incarnation,
     /// What it is called.
     pub name: String,
@@ -39,7 +39,7 @@ impl Seen {
     }
 }
 
-/// Whose load is wanted.
+/// Names a node or a machine whose load is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whose {
     /// That of the node of this name.
@@ -65,10 +65,10 @@ pub struct Loads(Arc<Shared>);
 #[derive(Default)]
 struct Shared {
     seen: ArcSwap<Vec<Seen>>,
-    /// Of whom somebody wants to know always, by a number.
+    /// The loads that each watcher always wants, by the watcher's number.
     watched: Mutex<BTreeMap<u64, Vec<Whose>>>,
     numbers: AtomicU64,
-    /// Until when somebody wants to know of all, nanoseconds.
+    /// Until when all loads are wanted, nanoseconds.
     wanted_until: AtomicU64,
     wanted: Notify,
     /// Something was found.
@@ -76,7 +76,8 @@ struct Shared {
 }
 
 impl Loads {
-    /// All that is known, in order of incarnation. Of others nothing is known where nobody asked to [watch](Self::watch) or [look](Self::look).
+    /// All that is known, in order of incarnation. Loads of others are known only after a [watch](Self::watch) or a
+    /// [look](Self::look).
     pub fn all(&self) -> Arc<Vec<Seen>> {
         self.0.seen.load_full()
     }
@@ -96,7 +97,7 @@ impl Loads {
         self.find(now, |seen| whose.is(&seen.name, seen.host))
     }
 
-    /// Somebody wants to know of all for so long from now on.
+    /// Wants all loads for `patience` from now on.
     pub fn look(&self, patience: Duration) {
         let now = BootClock.now();
         let before = self.0.wanted_until.fetch_max((now + patience).nanos(), Ordering::Relaxed);
@@ -105,7 +106,7 @@ impl Loads {
         }
     }
 
-    /// Somebody wants to know of these as long as what is given back is there.
+    /// Wants these loads until the returned value is dropped.
     pub fn watch(&self, whose: Vec<Whose>) -> Watching {
         let number = self.0.numbers.fetch_add(1, Ordering::Relaxed);
         self.0.watched.lock().insert(number, whose);
@@ -118,7 +119,7 @@ impl Loads {
         self.0.changed.notified()
     }
 
-    /// Of whom somebody wants to know.
+    /// The loads that are wanted.
     pub(crate) fn wanted_of(&self, now: Time) -> Wanted {
         if self.0.wanted_until.load(Ordering::Relaxed) >= now.nanos() {
             return Wanted::All;
@@ -126,7 +127,7 @@ impl Loads {
         Wanted::These(self.0.watched.lock().values().flatten().cloned().collect())
     }
 
-    /// Waits until somebody wants to know who did not before.
+    /// Waits until loads are wanted that were not before.
     pub(crate) async fn wanted(&self) {
         self.0.wanted.notified().await;
     }
@@ -137,7 +138,7 @@ impl Loads {
     }
 }
 
-/// Of whom somebody wants to know.
+/// The loads that are wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// Of every member.

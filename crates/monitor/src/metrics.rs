@@ -1,4 +1,4 @@
-//! What the monitor counts.
+//! The monitor's metrics.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use verbena_metrics::{Counter, Family, Registry, RegistryError};
 use verbena_terms::Load;
 
-/// What the monitor counts, for whoever reads a registry.
+/// The counters of the monitor, registered with the node's metrics.
 pub struct Metrics {
     pub(crate) published: Counter,
     pub(crate) unread: Counter,

@@ -1,4 +1,4 @@
-//! The thread that publishes this node's load, and reads those of the others while somebody wants to know.
+//! The thread that publishes this node's load, and reads those of the others while they are wanted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     watch: Watch,
-    /// The present life's; none between two lives.
+    /// The present incarnation; `None` between two incarnations.
     life: Option<Life>,
     complaints: Complaints,
 }
@@ -55,7 +55,7 @@ struct Life {
     round: u64,
     peers: Peers,
     view: ViewNumber,
-    /// Those that were told, of the members of the view.
+    /// The keys that members have sent, of the members of the view.
     keys: BTreeMap<Incarnation, RegionKey>,
 }
 
@@ -66,7 +66,7 @@ impl Monitor {
     /// Starts the thread. What is found is in `loads`.
     ///
     /// # Errors
-    /// If the kernel does not say how the machine is, the thread may not be on its core, or there can be none.
+    /// If the kernel does not report the machine's load, the thread may not be on its core, or there can be none.
     pub fn start(config: &MonitorConfig, loads: Loads, metrics: Metrics, source: Source) -> std::io::Result<Monitor> {
         Reading::of(&config.proc).map_err(std::io::Error::other)?;
         let (inboxes, lives) = mpsc::unbounded_channel();
@@ -78,7 +78,7 @@ impl Monitor {
         std::thread::Builder::new().name("verbena-monitor".into()).spawn(move || {
             let stays = config.core.map_or(Ok(()), stay_on);
             let is_on = stays.is_ok();
-            // Whoever starts it waits for this.
+            // The thread that starts the monitor waits for this.
             let _ = says.send(stays);
             if is_on {
                 runtime.block_on(run(&its, &config, source, lives));
@@ -89,7 +89,7 @@ impl Monitor {
         Ok(Monitor { shared, inboxes })
     }
 
-    /// A life begins on this fabric: it has a board of its own.
+    /// An incarnation begins on this fabric: it has a board of its own.
     ///
     /// # Errors
     /// If there is no memory for the board, or its port is taken.
@@ -100,7 +100,7 @@ impl Monitor {
         let peers = Peers::new(fabric.clone());
         let life = Life { fabric, board, round: 0, peers, view: ViewNumber(0), keys: BTreeMap::new() };
         *self.shared.state.lock() = State { life: Some(life), ..State::default() };
-        // Whoever would take the messages has ended only if the node has.
+        // The receiver ends only with the node.
         let _ = self.inboxes.send(inbox);
         Ok(())
     }
@@ -116,7 +116,7 @@ impl Monitor {
         self.shared.changed.notify_one();
     }
 
-    /// The life is over: nothing is held of it.
+    /// The incarnation is over: the monitor drops everything of it.
     pub fn life_ends(&self) {
         *self.shared.state.lock() = State::default();
         self.shared.loads.set(vec![]);
@@ -172,7 +172,7 @@ impl Shared {
         watch.published(life.fabric.identity(), life.round, load, now);
     }
 
-    /// Asks for boards and reads them, if somebody wants to know. Gives what is under way.
+    /// Asks for boards and reads them, where they are wanted. Returns the reads under way.
     fn watch(&self, now: Time) -> Vec<Asked> {
         let wanted = self.loads.wanted_of(now);
         let mut state = self.state.lock();
@@ -213,7 +213,7 @@ impl Shared {
         let State { watch, life: Some(life), complaints } = &mut *state else { return };
         match Message::decode(&received.body) {
             Ok(Message::Ask) => {
-                // Who is not reached yet asks again.
+                // A member that cannot be reached yet asks again.
                 life.send(received.from, &Message::Key(life.board.key(Rights::Read)));
             }
             Ok(Message::Key(key)) if key.owner == received.from && key.bytes >= BOARD_BYTES => {
@@ -282,7 +282,7 @@ async fn run(shared: &Arc<Shared>, config: &MonitorConfig, source: Source, mut l
             tokio::spawn(async move { back.send(Back::Read(who, Box::new(read.await))) });
         }
         shared.show();
-        // What is read is read as often as it is published, and at once where somebody begins to want it.
+        // Boards are read as often as they are published, and at once when a load becomes wanted.
         loop {
             tokio::select! {
                 biased;
@@ -320,7 +320,7 @@ async fn run(shared: &Arc<Shared>, config: &MonitorConfig, source: Source, mut l
     }
 }
 
-/// The next message; none ever where there is no life.
+/// The next message. Never returns without an incarnation.
 async fn message(inbox: &mut Option<Inbox>) -> Received {
     match inbox {
         Some(inbox) => inbox.next().await,

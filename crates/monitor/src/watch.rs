@@ -1,4 +1,4 @@
-//! Whose board is asked for and read, and what is news.
+//! Decides which boards to ask for and read, and what is news.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -67,7 +67,7 @@ impl Watch {
         member.map(|member| member.board = Board::Known).is_some()
     }
 
-    /// What is to be done at this moment, by the node `me`, of which so much is wanted.
+    /// The actions due at `now` for the node `me`, given the loads that are wanted.
     pub fn due(&mut self, me: Incarnation, wanted: &Wanted, now: Time) -> Vec<Action> {
         let mut actions = vec![];
         let others = self.members.iter_mut().filter(|(who, _)| **who != me);
@@ -88,11 +88,12 @@ impl Watch {
         actions
     }
 
-    /// A board was read, or could not be: then its key is asked for again, for it may be another life's.
+    /// A board was read, or could not be. Then its key is asked for again, because the node may be in another
+    /// incarnation.
     pub fn read(&mut self, who: Incarnation, found: Option<Answer>, now: Time) {
         let Some(member) = self.members.get_mut(&who) else { return };
         if member.board == Board::Read {
-            // A second later: who is gone is not asked all the time.
+            // Ask a second later, so that a departed node is not asked all the time.
             member.board = if found.is_some() { Board::Known } else { Board::Unknown(Some(now)) };
         }
         if let Some(Answer::Load(round, load)) = found {

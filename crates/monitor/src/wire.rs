@@ -1,4 +1,4 @@
-//! By which key a board is read, asked and answered.
+//! The messages by which members ask for the keys of boards.
 //!
 //! ```text
 //!  0        4         6       8
@@ -9,7 +9,7 @@
 //!  Message   0: Ask      1: Key, the fields of fabric's RegionKey in their order; integers are LEB128 varints
 //! ```
 //!
-//! In any view. Who wants to read a member's board asks once a second until it has the key; nothing rests on any one message.
+//! In any view. A reader asks a member once a second until it has the key of its board; no single message matters.
 
 use serde::{Deserialize, Serialize};
 use verbena_fabric::RegionKey;

@@ -1,8 +1,10 @@
-//! Updates that a program announces to the plain helper of its user, without saying for which application: they are for all (rule P3).
+//! Updates that a program announces to its user's plain helper without naming an application: they concern all
+//! applications (rule P3).
 //!
-//! The helper begins the update at its own cluster, and at a helper of each other application's cluster as any program would. The program
-//! is told that it has begun when all have, and that it is over when all say so. A cluster that comes up meanwhile would not know of it: so each
-//! such update shares the lock of a file, and the first proxy of a cluster waits until nobody has it (module `application`).
+//! The helper begins the update at its own cluster and, as any program would, at a helper of each other application's
+//! cluster. The program gets its answer to the begin when all clusters have begun, and its answer to the end when all
+//! have ended. A cluster that comes up in between would miss the update. So each such update holds a shared lock on a
+//! file, and the first proxy of a cluster waits until no update holds it (module `application`).
 
 use std::fs::{File, TryLockError};
 use std::os::unix::net::UnixStream;
@@ -27,10 +29,11 @@ pub(crate) struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Begins it at each of these clusters that lives. A purge is made there, whole: what everything means is another thing for it.
+    /// Begins the update at each of these clusters that has a proxy. A purge is passed on as a purge, because
+    /// "everything" means other pages in each cluster.
     ///
     /// # Errors
-    /// Why it could not: then it has begun nowhere, as far as anybody is concerned.
+    /// Why a cluster could not begin it. The update then counts as not begun at any of them.
     pub(crate) async fn begin(
         applications: Option<&Applications>,
         touched: &Touched,
@@ -51,7 +54,8 @@ impl Elsewhere {
             match told {
                 Ok(update) => begun.updates.extend(update),
                 Err(error) => {
-                    // What it has done is nothing, so what cannot be told of that costs time alone.
+                    // The update has written nothing yet. A cluster that misses this end only keeps its pages out of
+                    // the cache for longer.
                     begun.end(Outcome::NotSent).await;
                     return Err(Error::Untold { name, reason: error.to_string() });
                 }

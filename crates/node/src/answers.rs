@@ -84,20 +84,21 @@ impl Answers {
                 keep_files(&mut server);
             }
         }
-        // The node has left: who asked for that is told how, before the server goes.
+        // The node has left: programs that asked for that learn how it left, before the server goes.
         let departure = asked.left(left.departure());
         for drain in std::mem::take(&mut readings.drains) {
             if let Err(error) = drain.answer(Answer::Drained(departure).encode()) {
                 tracing::warn!(%error, "an answer could not be given");
             }
         }
-        // A kernel that refuses epoll now has nobody's answer left to give.
+        // If the kernel refuses epoll here, no answer is left to give.
         let _ = server.poll(Duration::ZERO, &mut |event| readings.handle(event));
         readings.tickets.settle();
     }
 }
 
-/// Something may clean the runtime directory up: who came then would find nobody, or take the name.
+/// Puts back the socket files if another program cleaned up the runtime directory. Without them, programs would find no
+/// helper, or another process could take the name.
 fn keep_files(server: &mut Server) {
     match server.keep_files() {
         Ok(false) => {}
@@ -120,7 +121,7 @@ struct Readings {
     metrics: Arc<Registry>,
     /// The metrics that a program reads in parts; at most one text for each program that is connected.
     texts: HashMap<ClientId, String>,
-    /// Who is answered when the node has left. The server bounds how many a program may have.
+    /// Programs that wait for the node to have left. The server limits the pending requests of each program.
     drains: Vec<Responder>,
     clients: u32,
 }
@@ -128,7 +129,8 @@ struct Readings {
 impl Readings {
     fn poll(&mut self, server: &mut Server, at_most: Duration) {
         if let Err(error) = server.poll(at_most, &mut |event| self.handle(event)) {
-            // The kernel refuses epoll itself: nobody will be answered any more, and half a helper is worse than none.
+            // The kernel refuses epoll itself. No program would get an answer any more, and half a helper is worse than
+            // a dead one.
             panic!("programs cannot be answered: {error}");
         }
     }
@@ -178,7 +180,7 @@ impl Readings {
                     self.drains.push(request.defer());
                     return self.drain.ask();
                 };
-                // An answer that is too long is refused by the ring itself, and the program is told.
+                // The ring refuses an answer that is too long, and the program gets an error.
                 give(request, &answer);
             }
         }
@@ -227,7 +229,7 @@ impl Readings {
     }
 }
 
-/// How a node's part of the page protocol is, as it is told.
+/// The state of the page protocol at this node, for its status.
 pub(crate) fn pages(content: &Content) -> Pages {
     let counts = content.counts();
     let own = counts.updater.beginning + counts.updater.forwarded + counts.updater.confirming + counts.updater.unknown;

@@ -4,8 +4,8 @@
 //! What is said under `/v1` and at `GET /overview` is in [`verbena_protocol::api`]. Beside it there are `GET /healthz`, `/status`,
 //! `/metrics`, and the files that the front door gave the helper to show.
 //!
-//! A bracket that nobody ends is taken for one of unknown outcome after the longest transaction (rule P6): its pages
-//! are not cached for as long again.
+//! An update whose program never ends it gets an unknown outcome after the longest transaction (rule P6): its pages are
+//! not cached for as long again.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -63,19 +63,19 @@ pub(crate) struct Api {
     charts: Mutex<Charts>,
 }
 
-/// What it is told by the rest of the helper.
+/// What the API reads from the rest of the helper.
 pub(crate) struct Sources {
     pub(crate) content: Content,
     pub(crate) status: Arc<Status>,
     pub(crate) neighbours: Arc<Neighbours>,
     pub(crate) metrics: Arc<Registry>,
-    /// Shown to whoever asks for them.
+    /// Files that the API serves.
     pub(crate) files: Arc<OnceLock<&'static [File]>>,
     /// Says what the proxy beside this helper would do with a request.
     pub(crate) explains: Arc<OnceLock<Explains>>,
     /// The other applications of the user, which updates are announced to as well; none where this node has a name.
     pub(crate) applications: Option<Applications>,
-    /// After how long a bracket that nobody ends has an unknown outcome.
+    /// An open update whose program does not end it gets an unknown outcome after this time.
     pub(crate) longest_transaction: Duration,
 }
 
@@ -445,8 +445,8 @@ impl Open {
     }
 }
 
-/// A browser says whose page a `POST` comes from (RFC 6454). Programs say nothing, and pages of this place say this place: by its address or as `localhost`,
-/// for any other name may be one that somebody else has it lead here.
+/// A browser sends the origin of the page that makes a `POST` (RFC 6454); programs send none. Our own page's origin is an address or `localhost`:
+/// any other name may belong to another party whose DNS points here (DNS rebinding).
 fn comes_from_elsewhere(headers: &HeaderMap) -> bool {
     let [origin, host] = [ORIGIN, HOST].map(|name| headers.get(name).map(HeaderValue::as_bytes));
     origin.is_some_and(|origin| origin.strip_prefix(b"http://") != host || !host.is_some_and(is_address))

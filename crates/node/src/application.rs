@@ -1,8 +1,9 @@
-//! A cluster for each application of a user: which one a proxy that nobody named is in (rule P11).
+//! A cluster for each application of a user: selects the cluster of a proxy that has no configured name (rule P11).
 //!
-//! Pages of one application have nothing to do with those of another, so their proxies share no words, no updates and no seats. An application
-//! is told by its *identity*, a hash of its origins. The first application of a state directory has the cluster of the plain nodes, `local`, with
-//! its locks and its memory; any other has a cluster of its own, with all directories and sockets of its own name:
+//! Pages of one application have nothing to do with those of another, so their proxies share no words, no updates and
+//! no seats. An application's *identity* is a hash of its origins. The first application of a state directory has the
+//! cluster of the plain nodes, `local`, with its locks and its memory. Any other application has a cluster of its own,
+//! whose name is in all its directories and sockets:
 //!
 //! ```text
 //!  STATE/applications/
@@ -13,8 +14,9 @@
 //!    app-IDENTITY/     the state of its own cluster
 //! ```
 //!
-//! All proxies of an application are in one cluster at a time: while one of them lives, the others follow it. An application that starts anew may
-//! be in another cluster than before only if nothing of the former is open, for what is open could still be written, and the new cluster would not know.
+//! All proxies of an application are in one cluster at a time: while one of them runs, the others follow it. When none
+//! runs, the next may choose another cluster than before, but only if no update of the former cluster is open. The
+//! application could still write under such an update, and the new cluster would not know of it.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
@@ -125,7 +127,8 @@ impl Application {
     }
 }
 
-/// The clusters that applications have beside `local`: what a helper of `local` looks for when it is told of an update.
+/// The clusters of applications other than `local`. A helper of `local` looks for them when a program announces an
+/// update.
 #[derive(Clone, Debug)]
 pub(crate) struct Applications {
     pub(crate) directory: PathBuf,

@@ -51,10 +51,10 @@ impl NodeConfig {
     }
 }
 
-/// What a helper is started from. The default is a node that nobody configured.
+/// What a helper is started from. The default is a plain node: one without any configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
-    /// Who is in.
+    /// The members of the cluster.
     pub cluster: ClusterConfig,
     /// By what they agree who is in, where no file says it.
     pub etcd: EtcdConfig,
@@ -82,7 +82,7 @@ impl Settings {
         self.cluster.name.as_deref().unwrap_or(DEFAULT_NAME)
     }
 
-    /// Whether nobody configured with whom the node is: then it is with the other such nodes of this machine, over shared memory.
+    /// Whether no members are configured. The node then joins the other such nodes of this machine, over shared memory.
     pub fn is_plain(&self) -> bool {
         self.cluster.provider == Provider::Static && self.cluster.members.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What other threads leave for membership to find: the latest of each thing, so that nothing queues up.
+//! Membership's mailbox: what other threads leave for it to find, the latest of each kind, so that no queue grows.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,7 +18,8 @@ pub(crate) struct Desk {
 struct Papers {
     /// Of each service: the newest view that it is ready for.
     prepared: Vec<ViewNumber>,
-    /// Of each service: whom it has settled. A view forgets who departed no longer in it, so there are no more than that.
+    /// The incarnations that each service has settled. `view_learnt` drops those that the view no longer lists as
+    /// departed, which bounds each set.
     settled: Vec<BTreeSet<Incarnation>>,
     /// Of each service: that it is closed, and whether it is at rest.
     closed: Vec<Option<bool>>,
@@ -37,7 +38,8 @@ struct Papers {
 pub(crate) struct Found {
     /// The newest view for which every service is ready.
     pub(crate) prepared: ViewNumber,
-    /// Who is settled by every service; nothing where there are no services, and so nothing to settle.
+    /// The incarnations that every service has settled. `None` where the helper hosts no services, and so has nothing
+    /// to settle.
     pub(crate) settled: Option<Vec<Incarnation>>,
     /// Whether all services are at rest, once every one is closed.
     pub(crate) closed: Option<bool>,
@@ -51,7 +53,7 @@ pub(crate) struct Found {
 }
 
 impl Desk {
-    /// A desk for so many services.
+    /// A desk for `services` services.
     pub(crate) fn new(services: usize) -> Self {
         let papers = Papers {
             prepared: vec![ViewNumber(0); services],
@@ -78,8 +80,8 @@ impl Desk {
         });
     }
 
-    /// Nobody waits for those to be settled whom this view does not list as departed. To be said before services learn of it: what they
-    /// settle in it is kept.
+    /// Forgets settled incarnations that this view no longer lists as departed: the keeper needs no answer about those.
+    /// Call this before the services learn of the view, so that what they settle in it is kept.
     pub(crate) fn view_learnt(&self, view: &View) {
         let mut papers = self.papers.lock();
         papers.settled.iter_mut().for_each(|settled| settled.retain(|who| view.has_departed(*who)));
@@ -101,17 +103,18 @@ impl Desk {
         self.put(|papers| papers.keeper_found = Some(outcome));
     }
 
-    /// The keeper lives elsewhere now: it is looked for before its silence is noticed.
+    /// Another incarnation keeps the cluster now. Membership looks for it before noticing the old one's silence.
     pub(crate) fn keeper_moved(&self) {
         self.put(|papers| papers.keeper_moved = true);
     }
 
-    /// Somebody wants this incarnation out. Of two within a moment the later is asked for: who asks repeats it.
+    /// A program asks to expel this incarnation. A later call replaces one that was not taken yet; the program repeats
+    /// its request.
     pub(crate) fn expel(&self, who: Incarnation) {
         self.put(|papers| papers.expel = Some(who));
     }
 
-    /// The register's, to this question; or why there is none.
+    /// The register's answer to question `number`, or why it gave no answer.
     pub(crate) fn answered(&self, number: u64, answer: verbena_etcd::Result<Answer>) {
         self.put(|papers| papers.answers.push((number, answer)));
     }
@@ -120,7 +123,7 @@ impl Desk {
         self.put(|papers| papers.leave = true);
     }
 
-    /// Takes what is there. Whoever is settled stays settled, and ready stays ready.
+    /// Takes what is there. What services prepared and settled stays, because they say it once.
     pub(crate) fn take(&self) -> Found {
         let mut papers = self.papers.lock();
         let prepared = papers.prepared.iter().copied().min().unwrap_or(ViewNumber(u32::MAX));
@@ -142,7 +145,7 @@ impl Desk {
         }
     }
 
-    /// A new life: what services said in the one before does not count in it.
+    /// A new incarnation begins: forgets what services prepared and settled in the previous one.
     pub(crate) fn clear_services(&self) {
         let mut papers = self.papers.lock();
         papers.prepared.fill(ViewNumber(0));

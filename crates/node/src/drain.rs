@@ -1,7 +1,7 @@
-//! That a program asked this process to leave and to end, and how its nodes left.
+//! A program's request that this process leave the cluster and end, and the outcome of leaving.
 //!
-//! A process is one node, or two: a plain one may have taken the first seat as well. Whoever is asked, the process leaves with both, and
-//! who asked is told of the worse.
+//! A process is one node, or two: a plain process may have taken the first seat as well. Whichever node gets the
+//! request, the process leaves with both. The answer reports the worse of the two departures.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

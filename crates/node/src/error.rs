@@ -1,4 +1,4 @@
-//! Why a helper cannot be started, or had to end.
+//! Errors of starting a helper, and the reasons for which a running one ends.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -91,7 +91,7 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
-    /// A service cannot begin a life.
+    /// A service cannot start an incarnation.
     #[error("the service {service} cannot begin: {reason}")]
     Service {
         /// Which.
@@ -107,7 +107,7 @@ pub enum Error {
         /// How long.
         patience: Duration,
     },
-    /// A proxy of another application runs, and its cluster cannot be told of an update.
+    /// A proxy of another application runs, and an update could not be announced to its cluster.
     #[error(
         "the application {name} of this user cannot be told of the update: {reason}; for one application alone, ask the helper of its own name \
          (--cluster-name)"
@@ -131,7 +131,7 @@ pub enum Error {
     /// A metric's name is taken or wrong.
     #[error(transparent)]
     Metrics(#[from] verbena_metrics::RegistryError),
-    /// A later life of this node runs elsewhere.
+    /// A later incarnation of this node runs elsewhere.
     #[error("{0} of the same node has joined: is a second process running with this node's name?")]
     Superseded(Incarnation),
 }

@@ -9,7 +9,7 @@ use verbena_protocol::api::Explain;
 
 use crate::api::{self, Answer, bad_request, error, read};
 
-/// What is said about a request, as JSON; or why it is none.
+/// What a proxy would do with a request, as JSON, or why it cannot say.
 pub type Explanation = Result<Value, String>;
 
 /// Says what would become of a request.

@@ -17,7 +17,8 @@ pub struct File {
     pub bytes: &'static [u8],
 }
 
-/// A page runs what came with it and speaks to where it came from, and nothing else; nobody frames it.
+/// Content security policy: a page runs only scripts of its own origin, connects only to that origin, and must not be
+/// framed.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

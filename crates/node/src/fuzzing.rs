@@ -16,10 +16,12 @@ pub struct Outcomes {
     pub refused: u32,
 }
 
-/// Reads `input` as a message; what was told is shown as if it had been told at once and long ago.
+/// Decodes `input` as a message. Formats a member's status at three ages: zero, the rest of its lease, and the longest
+/// duration.
 ///
 /// # Panics
-/// If what is read is not written as something that reads the same, and no longer, or if what is shown is not what was told.
+/// If encoding the message again gives something longer or something that decodes differently, or if the formatted
+/// status differs from the message.
 pub fn node_message(input: &[u8]) -> Outcomes {
     let mut outcomes = Outcomes::default();
     let Ok(message) = Message::decode(input) else {

@@ -1,14 +1,15 @@
-//! Whether a program asks again at once for the locks that it releases: what it did so far says what it is expected to do.
+//! Predicts whether a program acquires a lock again right after releasing it, from what the program did before.
 
 use std::time::Duration;
 
 use verbena_lock::{Mode, Name};
 use verbena_terms::Time;
 
-/// Who asks again for what it has released does so within this time, if it does at once: a program of Python too.
+/// A client that re-acquires a lock right after releasing it does so within this window; a Python program does, too.
 pub(crate) const AGAIN: Duration = Duration::from_micros(100);
-/// A program that has so many points is expected to ask again: one for each time that it did at once, up to twice as many, and so many less for each time that it did not. So one time
-/// after many is forgiven: a busy machine lets every program be late now and then.
+/// A program with at least this many points is expected to re-acquire the lock. A prompt re-acquire adds one point, up
+/// to twice this number; any other acquire takes this number away. So one late acquire after many prompt ones is
+/// forgiven: on a busy machine every program is late now and then.
 const EXPECTED: u32 = 2;
 
 /// Of one program.

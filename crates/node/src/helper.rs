@@ -47,11 +47,11 @@ use crate::thread;
 use crate::tickets::Tickets;
 use crate::{locks, memory, pool};
 
-/// What happens to a helper, for whoever started it.
+/// An event in the helper's run, for the process that started it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// A life began.
+    /// An incarnation began.
     Life {
         /// Which.
         incarnation: Incarnation,
@@ -66,7 +66,7 @@ pub enum Event {
     ViewLearnt {
         /// Its number.
         view: ViewNumber,
-        /// Who is in.
+        /// The members.
         members: Vec<Incarnation>,
     },
     /// The view is in effect.
@@ -76,7 +76,7 @@ pub enum Event {
     },
     /// The lease ran out.
     LeaseLost,
-    /// The life is over; the node joins again.
+    /// The incarnation is over; the node joins again.
     Expelled {
         /// As this one, if that is known.
         next: Option<Incarnation>,
@@ -128,7 +128,7 @@ pub struct Helper {
     waker: Waker,
     threads: Vec<JoinHandle<()>>,
     end: Arc<End>,
-    /// Where it is one of several that nobody configured.
+    /// For a plain helper in another seat than the first: takes the first seat as well when it becomes free.
     successor: Option<Successor>,
     _mark: Option<Mark>,
 }
@@ -140,10 +140,11 @@ struct End {
 }
 
 impl Helper {
-    /// Starts it: takes its place, begins a life, and joins the cluster (which it is not waited for).
+    /// Starts the helper: takes its place, starts an incarnation, and begins to join the cluster. Does not wait until
+    /// it has joined.
     ///
-    /// Where no members are configured the place is the lowest free seat of this machine, and the helper keeps the cluster
-    /// too if whoever kept it ends (rule P11).
+    /// Where no members are configured, the place is the lowest free seat of this machine. The helper then also takes
+    /// over the keeper's seat if the keeper ends (rule P11).
     ///
     /// # Errors
     /// Names what stands in the way: another helper, a directory, the fabric, a record that is not this node's.
@@ -158,7 +159,7 @@ impl Helper {
             return Helper::at(Place::configured(settings)?, settings, services, metrics, observer, Arc::default());
         }
         let seats = Seats::of(settings)?;
-        // A runtime directory that somebody named says with whom this node is.
+        // A configured runtime directory already determines which nodes are in the cluster: no mark is needed then.
         let mark = settings.node.runtime.is_none().then(|| Mark::leave(&seats)).transpose()?;
         let place = seats.lowest()?;
         let is_first = place.membership.rank() == Some(Rank(1));
@@ -201,7 +202,7 @@ impl Helper {
         let (memory, memory_service) =
             memory::start(&settings.memory, settings.cluster.lease.0, server.board(), &metrics)?;
         services.push(Box::new(memory));
-        // Who only grants leases has no part in it.
+        // A node that only grants leases takes no part in the pool.
         let lends = settings.pool.is_on() && membership.own().roles.has(Role::Reader);
         let membership = membership.in_pool(lends, settings.pool.passive);
         let pool = match lends.then(|| pool::start(&settings.pool, &metrics)).transpose()? {
@@ -326,7 +327,7 @@ impl Helper {
         (&self.http_socket, self.http_address)
     }
 
-    /// Shows these files too, from now on, to whoever asks over HTTP. Said once; files of a second time are not shown.
+    /// Shows these files too over HTTP, from now on. Only the first call has an effect.
     pub fn show(&self, files: &'static [File]) {
         let _ = self.files.set(files);
     }
@@ -373,8 +374,9 @@ impl Helper {
         self.drain.asked().await;
     }
 
-    /// Leaves the cluster in good order, for which it takes two and a half leases at most, and ends all threads. Updates are refused
-    /// from the beginning; where all that were open have ended, nobody waits for anything of this node afterwards.
+    /// Leaves the cluster in good order, for which it takes two and a half leases at most, and ends all threads.
+    /// Updates are refused from the beginning. If all open updates have ended, the cluster waits for nothing of this
+    /// node afterwards.
     ///
     /// # Errors
     /// Why it had ended by itself, if it had.
@@ -393,13 +395,13 @@ impl Helper {
             if nth > 0 {
                 self.stop_answering.store(true, Ordering::Release);
                 self.waker.wake();
-                // The thread holds a receiver until it ends; if it has ended, there is nobody to tell.
+                // The thread holds a receiver until it ends; if it has ended, the send fails and no thread needs it.
                 let _ = self.stop_api.send(true);
             }
             // A thread that panicked has ended the process.
             let _ = thread.join();
         }
-        // Whoever comes next finds no dead socket; it would be replaced as well.
+        // The next helper finds no dead socket; it would replace one anyway.
         let _ = std::fs::remove_file(&self.http_socket);
         // The keeper's seat last: this node needed its leave.
         drop(self.successor.take());
@@ -435,7 +437,7 @@ fn run(driver: Driver) -> Option<Error> {
 fn meeting(membership: &Membership, directory: PathBuf) -> Meeting {
     let addresses = membership.lines().iter().map(|line| line.address.clone());
     let own = Address(membership.own().address.clone());
-    // Whoever joins reaches the others as it is reached itself.
+    // A node that joins has no line of its own: its address shows the kind of address by which it reaches the others.
     let addresses = addresses.chain(membership.rank().is_none().then(|| membership.own().address.clone()));
     // A node that is alone has no address.
     Meeting { directory, own, members: addresses.filter(|address| !address.is_empty()).collect() }

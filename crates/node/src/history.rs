@@ -1,8 +1,8 @@
 //! The views that this process has learnt, for people: when, who came, who went, and why.
 //!
-//! What is told here rests on nothing and nothing rests on it. A view says who is in it; who came and went is the difference from the
-//! view that was learnt before, in whichever life, so views that this node was not in are passed over. Why somebody went the
-//! keeper says once, before or after the view itself arrives.
+//! History is for display alone: it depends on nothing, and nothing depends on it. A view lists its members; this
+//! module derives the nodes that came and went from the view learnt before, of whichever incarnation. So it skips views
+//! without this node. The keeper gives the reason for a departure once, before or after the view itself arrives.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const KEPT: usize = 64;
 pub(crate) struct History {
     /// At most [`KEPT`], in order of number.
     views: VecDeque<Learnt>,
-    /// Why somebody goes whom the newest view still has. At most [`MAX_MEMBERS`].
+    /// Reasons for departures of members that the newest view still has. At most [`MAX_MEMBERS`].
     explained: BTreeMap<Incarnation, Parting>,
 }
 
@@ -30,9 +30,9 @@ struct Learnt {
     view: Arc<View>,
     at: Time,
     in_effect: Option<Time>,
-    /// Who was in the view that was learnt before.
+    /// The view learnt before, with its members.
     before: Option<Arc<View>>,
-    /// Why those went who did, as far as it was said.
+    /// Reasons for departures, as far as the keeper gave them.
     partings: BTreeMap<Incarnation, Parting>,
 }
 
@@ -68,7 +68,7 @@ impl History {
         }
     }
 
-    /// The first view after `after`, with whom it concerns from the `from`th on.
+    /// The first view after `after`, with the incarnations that it concerns from the `from`th on.
     pub(crate) fn part(&self, after: ViewNumber, from: usize, now: Time) -> Option<Seen> {
         let learnt = self.views.iter().find(|learnt| learnt.view.number() > after)?;
         let concerned = learnt.concerned();

@@ -1,4 +1,4 @@
-//! A service of the runtime, hosted: membership's notices on one side, its handle on the other.
+//! Hosts a service of the runtime: takes membership's notices on one side and calls the service's handle on the other.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Who keeps the cluster, as far as this node has a part in it: it is the keeper for good, or never, or holds an office for a time.
+//! This node's part in keeping the cluster: it is the keeper permanently, never, or while it holds the keeper's office.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use verbena_terms::{Incarnation, Time};
 use crate::desk::Desk;
 use crate::error::{Error, Result};
 
-/// How long a helper that starts waits for its first life's rank; after that it goes on trying while it runs.
+/// How long a starting helper waits for the rank of its first incarnation. After that it keeps trying while it runs.
 const FIRST_LIFE: Duration = Duration::from_secs(3);
 
 /// The keeper, if this node is it now, and the office, where it moves.
 pub(crate) struct Keeping {
     pub(crate) keeper: Option<Keeper>,
     office: Option<(Office, Arc<Etcd>)>,
-    /// The names of lives, by which certificates are judged.
+    /// The names of incarnations, against which certificates are checked.
     roster: Option<Roster>,
     membership: Membership,
     desk: Arc<Desk>,
@@ -37,7 +37,7 @@ pub(crate) struct Register {
 
 /// What [`Keeping`] leaves to the driver.
 pub(crate) enum Kept {
-    /// This node's next life.
+    /// This node's next incarnation.
     Enrolled(Incarnation),
     /// Say it to the keeper.
     ToKeeper(KeeperEvent),
@@ -52,7 +52,8 @@ impl Register {
         let roster = Roster::new(move |rank, found| {
             asks.name(rank, move |name| match name {
                 Ok(Some(name)) => found.is(&name),
-                // Nobody has that rank, or it is not known: it is asked again when it is met again.
+                // No node has that rank, or the register did not answer. The roster asks again when the rank is met
+                // again.
                 Ok(None) | Err(_) => drop(found),
             });
         });
@@ -66,7 +67,8 @@ impl Register {
 }
 
 impl Keeping {
-    /// Where the keeper is always the same; `record` is what an earlier life of it left, and `tells_its_end` whether that life's programs saw its end at once.
+    /// For a cluster with one keeper for good. `record` is what its earlier incarnation left; `tells_its_end` is whether that
+    /// incarnation's programs saw its end at once.
     pub(crate) fn fixed(
         membership: &Membership,
         desk: Arc<Desk>,
@@ -75,14 +77,15 @@ impl Keeping {
         tells_its_end: bool,
         now: Time,
     ) -> Self {
-        // Whoever ran as this node before held the lock of the state directory, which this process holds now. Its programs act by its lease as well, but not when it has ended (rule L6).
+        // The process that ran as this node before held the lock of the state directory, which this process holds now.
+        // Its programs also act by its lease, but stop when they see its end (rule L6).
         let earlier = if tells_its_end { EarlierLife::Ended } else { EarlierLife::MayRun };
         let start = || Keeper::start(membership.clone(), own, record, earlier, now);
         let keeper = (membership.rank() == membership.keeper()).then(start);
         Keeping { keeper, office: None, roster: None, membership: membership.clone(), desk, is_cut_off: false }
     }
 
-    /// Where it is whoever holds the office.
+    /// For a cluster whose keeper is the holder of the office.
     pub(crate) fn office(membership: &Membership, desk: Arc<Desk>, register: Register, now: Time) -> Self {
         let office = Some((Office::new(membership, now), register.etcd));
         let roster = Some(register.roster);
@@ -106,8 +109,8 @@ impl Keeping {
         keeper.min(self.office.as_ref().map_or(Time::FAR, |(office, _)| office.wake_at()))
     }
 
-    /// The first life, waited for a little: whoever starts a helper is told at once what is wrong with the life that begins. Nothing, with
-    /// the reason, if it has to be asked for again.
+    /// Enrols the first incarnation, waiting up to `FIRST_LIFE`, so that the caller that starts a helper gets an
+    /// error at once. The inner result is a reason if the node has to ask again.
     ///
     /// # Errors
     /// What stands under the cluster's keys cannot be read.
@@ -145,7 +148,7 @@ impl Keeping {
         Ok((self.preside(now, own, OfficeEvent::Answered(number, answer)), reason.filter(|_| !was_cut_off)))
     }
 
-    /// Something happened to the office of the life `own`.
+    /// Passes an event to the office, for incarnation `own`, and returns what is left to the driver.
     pub(crate) fn preside(&mut self, now: Time, own: Incarnation, event: OfficeEvent) -> Vec<Kept> {
         let Some((office, etcd)) = &mut self.office else { return vec![] };
         let mut kept = Vec::new();

@@ -1,7 +1,8 @@
 //! The helper: one process on each machine that holds its place in the cluster and answers the programs beside it.
 //!
-//! What decides is elsewhere, as machines without input and output: who is in, and until when a node may act, in `cluster`;
-//! what a page is worth, in `content`. This crate gives them a clock (CLOCK_BOOTTIME), a fabric, durable records and threads:
+//! The decisions are made elsewhere, in machines without input and output. `cluster` decides which nodes are members
+//! and until when a node may act; `content` decides what a page is worth. This crate gives them a clock
+//! (CLOCK_BOOTTIME), a fabric, durable records and threads:
 //!
 //! ```text
 //!   programs ---- ipc, HTTP ----> [answers, api] ----reads------+
@@ -13,9 +14,10 @@
 //!                                  state directory          [Service]s
 //! ```
 //!
-//! A *life* is one incarnation (rule C1): its start number is durable before its fabric is opened, and its fabric, with all
-//! regions, is dropped before the next life's is opened. A service learns of the life, of every view, of the lease and of its
-//! end through [`Service`]; a view is acknowledged when every service has said that it is ready for it.
+//! The code calls an incarnation a [`Life`] (rule C1). Its start number is durable before its fabric is opened. Its
+//! fabric, with all regions, is dropped before the fabric of the next incarnation is opened. A service learns of the
+//! incarnation, its views, its lease and its end through [`Service`]. The node acknowledges a view when every service
+//! is ready for it.
 //!
 //! A panic on any thread of the helper ends the process with a signal: a helper that lost a part would be worse than none,
 //! because peers and programs would wait for what never comes.

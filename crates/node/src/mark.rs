@@ -1,15 +1,16 @@
 //! The mark by which plain processes of different users, or with different directories, learn of each other (rule P11).
 //!
-//! A process whose runtime directory nobody chose binds an abstract name, which the kernel shows to everybody in the network
-//! namespace and takes back with the process:
+//! A process without a configured runtime directory binds an abstract socket name. The kernel shows such a name to
+//! every process in the network namespace, and removes it when the process ends:
 //!
 //! ```text
 //!  @verbena-plain/FAMILY/UID/PID     FAMILY: 16 hexadecimal digits, of the runtime directory
-//!  @verbena-plain                    held while somebody looks around, so that of two who come at once one is first
+//! @verbena-plain                    held by a process that looks around, so that of two that come at once one is first
 //! ```
 //!
-//! Whoever finds the mark of another family is refused: its caches and theirs would not know of each other. A mark is what its
-//! maker says; who would lie could as well take the names away, and can do no more than that.
+//! A process that finds the mark of another family does not start, because the caches of the two families would not
+//! know of each other. A mark proves nothing about its maker. A process that lies in it could as well take the names
+//! away, and can do no more harm than that.
 
 use std::fs;
 use std::hash::Hasher;
@@ -34,10 +35,10 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Looks around, and leaves the mark of these seats if there is none of others.
+    /// Looks for marks of other families, and leaves the mark of these seats if there are no others.
     ///
     /// # Errors
-    /// [`Error::Strangers`] if there is.
+    /// [`Error::Strangers`] if there are.
     pub(crate) fn leave(seats: &Seats) -> Result<Mark> {
         let _turn = turn()?;
         let family = format!("{:016x}", hash(seats.family()));
@@ -57,7 +58,7 @@ impl Mark {
     }
 }
 
-/// Waits until nobody else looks around.
+/// Waits until no other process looks around.
 fn turn() -> Result<UnixDatagram> {
     let turn = retry(BootClock.now() + PATIENCE, || bind(PREFIX), |error| error.kind() == ErrorKind::AddrInUse);
     turn.map_err(|source| Error::System { doing: "look for others on this machine", source })

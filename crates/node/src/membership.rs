@@ -57,7 +57,7 @@ pub(crate) struct Driver {
     parts: Parts,
     participant: Participant,
     keeping: Keeping,
-    /// The present life's fabric; none between two lives.
+    /// The fabric of the present incarnation; `None` between two incarnations.
     post: Option<Post>,
     opened: Option<Opened>,
     /// Messages of this node to itself, where it is the keeper.
@@ -68,7 +68,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Begins the first life. What stands in its way is told at once, to whoever starts the helper.
+    /// Starts the first incarnation. Returns an error at once if something prevents that.
     pub(crate) fn start(mut parts: Parts) -> Result<Self> {
         let now = BootClock.now();
         let record = parts.records.start()?;
@@ -125,7 +125,8 @@ impl Driver {
     }
 
     async fn serve(&mut self) {
-        // The first life was stored and opened where it could still be refused; from here on a panic ends the process.
+        // The first incarnation was stored and opened where an error could still be returned. From here on a panic ends
+        // the process.
         if self.post.is_some() {
             self.life_is_open();
         }
@@ -258,8 +259,8 @@ impl Driver {
         }
     }
 
-    /// Closes the services, then asks the keeper for a view without this node. Closed first: who has said that nothing of its is
-    /// open may begin nothing (rule P6).
+    /// Closes the services, then asks the keeper for a view without this node. The services close first: a node that
+    /// has reported that nothing of it is open must not begin anything (rule P6).
     fn leave(&mut self, closed: Option<bool>) {
         let (now, lease) = (BootClock.now(), self.parts.membership.terms().lease());
         if self.waiting.leaving == Leaving::No {
@@ -285,14 +286,15 @@ impl Driver {
         }
     }
 
-    /// The newest view is without this node, because it leaves: what follows of it is the leaving, and no news to anybody.
+    /// The newest view is without this node because the node leaves. What follows from that is part of leaving, not an
+    /// event to report.
     fn is_gone(&self) -> bool {
         self.participant.view().is_some_and(|view| view.member(self.participant.incarnation()).is_none())
     }
 
     fn hear_services(&mut self, prepared: ViewNumber, settled: Option<Vec<Incarnation>>) {
         let Some(view) = self.participant.view().cloned() else { return };
-        // Where nothing is hosted there is nothing to settle.
+        // Where the helper hosts no services there is nothing to settle.
         let settled = settled.unwrap_or_else(|| view.departed().iter().map(|gone| gone.incarnation).collect());
         for who in settled {
             self.participate(ParticipantEvent::Settled(who));
@@ -316,7 +318,8 @@ impl Driver {
                 Ok(()) => self.life_is_open(),
                 Err(error @ Error::Service { .. }) => self.failed = Some(error),
                 Err(error) => {
-                    // Services let the fabric of the life before go on threads of their own, and it has the address until then.
+                    // Services drop the fabric of the previous incarnation on their own threads. It has the address
+                    // until then.
                     let wait = self.waiting.open_again.clamp(AGAIN_AT_ONCE, AGAIN_AFTER);
                     if wait == AGAIN_AFTER {
                         self.trouble("the fabric cannot be opened: no life can begin", &error.to_string());
@@ -328,9 +331,9 @@ impl Driver {
         }
     }
 
-    // Lives.
+    // Incarnations.
 
-    /// Opens the fabric of a life whose start number is stored, and tells the services.
+    /// Opens the fabric of an incarnation whose start number is stored, and starts the services in it.
     fn open_life(&mut self, incarnation: Incarnation) -> Result<()> {
         let opened = self.parts.interconnect.open(incarnation)?;
         let address = opened.fabric.address();
@@ -365,7 +368,8 @@ impl Driver {
         self.participate(ParticipantEvent::Persisted);
     }
 
-    /// The fabric goes with all regions before the next life begins: who still holds a key of them finds nothing (rule C1).
+    /// Drops the fabric with all regions before the next incarnation begins: a peer that still holds one of their keys
+    /// finds nothing (rule C1).
     fn close_life(&mut self, next: Option<Incarnation>) {
         let Some(post) = self.post.take() else { return };
         if Some(post.fabric.identity()) == next {
@@ -441,7 +445,8 @@ impl Driver {
                 self.preside(OfficeEvent::Enrol);
             }
             ParticipantAction::Publish(lease) => {
-                // First: what is granted by the lease must not look lost to who reads the board.
+                // First publish the lease on the board: a reader of the board must not take what the lease grants for
+                // lost.
                 self.parts.board.publish(BOARD_LEASE, lease.until.nanos());
                 self.parts.lease.store(lease);
                 self.post.iter().for_each(|post| post.fabric.set_view(lease.acknowledged));
@@ -472,7 +477,7 @@ impl Driver {
 
     fn tell(&mut self, notice: Notice) {
         self.parts.status.note(&notice);
-        // Before anybody connects to a member of the view.
+        // Names and settled incarnations must be known before a service connects to a member of the view.
         if let Notice::ViewLearnt(view) = &notice {
             self.keeping.know(view);
             self.parts.desk.view_learnt(view);
@@ -505,7 +510,7 @@ impl Driver {
 
     // The keeper, seen from another node.
 
-    /// Looks where the keeper lives when nothing was heard of it for a while: it may have begun another life elsewhere.
+    /// Looks for the keeper after a silence: it may have started another incarnation elsewhere.
     fn look_for_keeper(&mut self) {
         let terms = self.parts.membership.terms();
         let silent = BootClock.now().since(self.waiting.heard) > terms.renew_every() * 2;

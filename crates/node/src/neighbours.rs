@@ -1,8 +1,9 @@
-//! How the other members are, for whoever looks at one of them.
+//! The status of the other members, for requests that show one of them.
 //!
-//! A node knows of the others what the view says, and who acknowledged it. What it does not know is what each of them knows: which
-//! view it has, whether its lease runs. So it asks them, when somebody looks and not otherwise, and each answers at once: one
-//! message there and one back ([`crate::told`]). What was heard is kept until the next life, with the moment.
+//! A node knows from the view which members there are and which of them acknowledged it. It does not know what each
+//! member knows: which view the member has, whether its lease runs. So it asks the members when a program looks, and
+//! only then. Each answers at once: one message there and one back ([`crate::told`]). Answers are kept until the next
+//! incarnation, each with its time of arrival.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,9 +26,9 @@ use crate::told::Message;
 
 /// The port of these messages.
 const PORT: Port = Port(2);
-/// Several who look within this time cost the others one question.
+/// Several looks within this time cost the other members one question.
 const ASK_EVERY: Duration = Duration::from_millis(250);
-/// How long whoever looks is kept waiting for answers.
+/// How long a look waits for answers.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// For how long after a look the boards of the others are read.
 const READ_FOR: Duration = Duration::from_secs(5);
@@ -43,7 +44,7 @@ pub(crate) struct Neighbours {
 
 #[derive(Default)]
 struct Known {
-    /// The present life's way to the others; none between two lives.
+    /// The way to the others in the present incarnation; `None` between two incarnations.
     fabric: Option<Arc<dyn Fabric>>,
     view: Option<Arc<View>>,
     asked: Time,
@@ -51,14 +52,14 @@ struct Known {
     answers: BTreeMap<Incarnation, Counted>,
 }
 
-/// The part that membership tells of lives and views. Nobody waits for it.
+/// The part that learns of incarnations and views from membership. Membership never waits for it.
 pub(crate) struct Watch {
     neighbours: Arc<Neighbours>,
     inboxes: mpsc::UnboundedSender<Inbox>,
 }
 
 impl Neighbours {
-    /// What is known, what hears of lives, and where each life's messages will arrive.
+    /// Returns what is known, the service that follows incarnations, and the receiver of each incarnation's inbox.
     pub(crate) fn new(
         status: Arc<Status>,
         loads: Loads,
@@ -70,7 +71,7 @@ impl Neighbours {
         (neighbours.clone(), Watch { neighbours, inboxes }, lives)
     }
 
-    /// What the fabric of the present life has counted; nothing between two lives.
+    /// The counters of the present incarnation's fabric; all zero between two incarnations.
     pub(crate) fn frames(&self) -> Frames {
         let fabric = self.known.lock().fabric.clone();
         fabric.map(|fabric| fabric.frames()).unwrap_or_default()
@@ -88,7 +89,7 @@ impl Neighbours {
         fabric.map(|fabric| fabric.messages()).unwrap_or_default()
     }
 
-    /// Takes the messages of one life after the other.
+    /// Receives the messages of one incarnation after the other.
     pub(crate) async fn listen(self: Arc<Self>, mut lives: mpsc::UnboundedReceiver<Inbox>) {
         let Some(mut inbox) = lives.recv().await else { return };
         loop {
@@ -125,12 +126,12 @@ impl Neighbours {
                 changed.await;
             }
         };
-        // Who is silent is shown as silent.
+        // A silent member is shown as silent.
         let _ = tokio::time::timeout(PATIENCE, all).await;
         self.seen()
     }
 
-    /// When they were asked, which may have been a moment ago by somebody else.
+    /// Returns the time of the question, which another look may have sent a moment ago.
     fn ask(&self) -> Time {
         let now = BootClock.now();
         let mut known = self.known.lock();
@@ -228,7 +229,7 @@ impl Neighbours {
 }
 
 impl Known {
-    /// The members of the view but this node; nobody between two lives.
+    /// The members of the view except this node; empty between two incarnations.
     fn others(&self) -> impl Iterator<Item = &verbena_cluster::Member> {
         let own = self.fabric.as_ref().map(|fabric| fabric.identity());
         let members = self.view.iter().filter(move |_| own.is_some()).flat_map(|view| view.members());
@@ -252,7 +253,7 @@ impl Known {
     }
 }
 
-/// What was told so long ago. A lease runs on meanwhile, and so does the process.
+/// What a member said `age` ago, brought up to date: its lease and its uptime run on meanwhile.
 pub(crate) fn heard(told: Told, age: Duration) -> Heard {
     let age_ms = millis(age);
     let lease_left_ms = told.lease_left_ms.saturating_sub(age_ms);
@@ -267,7 +268,7 @@ impl Service for Watch {
     fn begin(&mut self, life: &Life) -> Result<(), String> {
         let inbox = life.fabric.listen(PORT, Views::Any).map_err(|error| error.to_string())?;
         *self.neighbours.known.lock() = Known { fabric: Some(life.fabric.clone()), ..Known::default() };
-        // Whoever would take the messages has ended only if the helper has.
+        // The receiver ends only with the helper.
         let _ = self.inboxes.send(inbox);
         Ok(())
     }

@@ -81,7 +81,7 @@ impl OpenUpdates {
         let boot = self.boot.ok_or_else(|| std::io::Error::other("the kernel does not name its boot"))?;
         let (path, made) = (self.path(me), self.directory.join(format!("new-{}-{}", me.rank.0, me.start)));
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&made)?;
-        // Before it has its name, so that nobody sees it without an owner.
+        // Lock the file before it has its name, so that no reader sees it without an owner.
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         // Room that is there cannot be missing later.
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, END + 8)?;

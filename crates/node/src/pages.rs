@@ -51,7 +51,7 @@ impl Service for Pages {
 
     fn close(&mut self, replies: &Replies) {
         if self.content.close(Back(replies.clone())).is_err() {
-            // Its thread has ended, and nobody knows what was open.
+            // The service's thread has ended: what was open is unknown.
             replies.closed(false);
         }
     }

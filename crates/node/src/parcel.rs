@@ -1,4 +1,5 @@
-//! Bytes of values between programs and their helper, all counted: what programs stage, what they put until it is answered, and what they have not fetched yet.
+//! A shared budget for the bytes of values between programs and their helper: values being staged, put, or waiting to
+//! be fetched.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,11 +17,11 @@ impl Budget {
     }
 }
 
-/// There is no room for so many more.
+/// The budget has no room for these bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
-/// So many bytes count until this is dropped.
+/// A number of bytes that count against the budget until this is dropped.
 pub(crate) struct Counted {
     bytes: usize,
     budget: Budget,

@@ -10,7 +10,7 @@ use crate::config::Settings;
 use crate::error::Result;
 use crate::store::{Store, make_directory};
 
-/// A place that this process has taken: nobody else has it while this lives.
+/// A place that this process has taken. No other process can have it while this value exists.
 pub(crate) struct Place {
     pub(crate) membership: Membership,
     pub(crate) store: Store,

@@ -1,4 +1,4 @@
-//! Membership's messages: on port 1 of the fabric, in any view (rule F5), to whoever is meant.
+//! Sends and receives membership's messages, on port 1 of the fabric and in any view (rule F5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,10 +12,11 @@ use crate::error::Result;
 /// Membership's port.
 pub(crate) const PORT: Port = Port(1);
 
-/// Twice the members of a view: who is dropped from one asks to come back, and has to be told that it is another life.
+/// Twice the members of a view: a node that was dropped from a view asks to come back, and needs an answer that names
+/// its next incarnation.
 const MOST_KNOWN: usize = 2 * MAX_MEMBERS;
 
-/// One life's way to send and receive.
+/// Sends and receives for one incarnation.
 pub(crate) struct Post {
     pub(crate) fabric: Arc<dyn Fabric>,
     pub(crate) inbox: Inbox,
@@ -24,7 +25,7 @@ pub(crate) struct Post {
     complaints: Complaints,
 }
 
-/// Where each node's newest life said that it is reached: at most [`MOST_KNOWN`].
+/// The address that each node's newest incarnation gave: at most [`MOST_KNOWN`].
 #[derive(Default)]
 struct Book {
     lives: BTreeMap<Rank, (Incarnation, Address)>,
@@ -39,7 +40,8 @@ impl Post {
         Ok(Post { fabric, inbox, membership, book: Book::default(), complaints: Complaints::default() })
     }
 
-    /// What a message that arrived at `now` says, if it is from whom it says it is and for this node.
+    /// Decodes a message that arrived at `now`. Returns `None` if its sender is not the one that it names, or if it is
+    /// for another node.
     pub(crate) fn read(&mut self, now: Time, message: &verbena_fabric::Message) -> Option<Message> {
         let read = match Message::decode(&message.body) {
             Ok(read) => read,
@@ -48,7 +50,8 @@ impl Post {
                 return None;
             }
         };
-        // A keeper answers as the life that it was started in; a member speaks as its present one.
+        // A keeper answers as the incarnation that it was started in; a member speaks as its present one. So only ranks
+        // are compared.
         if read.from.rank != message.from.rank || read.to.rank != self.fabric.identity().rank {
             self.complain(now, message.from, &format_args!("it is in the name of {} and for {}", read.from, read.to));
             return None;
@@ -65,21 +68,21 @@ impl Post {
         }
     }
 
-    /// Takes note of where a life is reached, unless a later one of that node is known.
+    /// Notes the address of an incarnation, unless a later incarnation of that node is known.
     pub(crate) fn note(&mut self, who: Incarnation, address: Address) {
         if self.membership.knows(who.rank) {
             self.book.note(who, address);
         }
     }
 
-    /// Takes note of the members of a view. They are remembered when a later view drops them: who is out asks to come back, and has
-    /// to be told that it is another life.
+    /// Notes the members of a view. They stay known when a later view drops them: a dropped node asks to come back, and
+    /// needs an answer that names its next incarnation.
     pub(crate) fn know(&mut self, view: &View) {
         self.book.know(view);
     }
 
-    /// Sends to the life that is meant; to the one that is known where the message leaves that open. What cannot be sent is
-    /// lost: everything that matters is repeated.
+    /// Sends to the incarnation that the message names, or to the known one where the message names none. What cannot
+    /// be sent is lost: everything that matters is repeated.
     pub(crate) fn send(&self, message: &Message) {
         let known =
             self.book.lives.get(&message.to.rank).filter(|(who, _)| message.to.start == 0 || *who == message.to);
@@ -102,7 +105,8 @@ impl Book {
         if self.lives.get(&who.rank).is_none_or(|(known, _)| known.start <= who.start) {
             self.lives.insert(who.rank, (who, address));
         }
-        // Where each life has a rank of its own the oldest go, but no member: it may have lived longer than all others.
+        // Where each incarnation has a rank of its own, drop the oldest that is not a member: a member may be older
+        // than all others.
         if self.lives.len() > MOST_KNOWN {
             let goes = self.lives.keys().find(|rank| **rank != who.rank && !self.members.contains(rank));
             goes.copied().and_then(|rank| self.lives.remove(&rank));
@@ -203,7 +207,7 @@ mod tests {
         }
         assert_eq!(book.lives.len(), MOST_KNOWN);
         assert!([1, 2, 2999].iter().all(|rank| book.lives.contains_key(&Rank(*rank))), "{:?}", book.lives.keys());
-        // Who is a member no longer goes as the others do.
+        // A former member is dropped as the others are.
         book.know(&View::new(ViewNumber(2), vec![member(2)], vec![]).unwrap());
         book.note(Incarnation::new(3000, 1), Address("at 3000".into()));
         assert!(!book.lives.contains_key(&Rank(1)) && book.lives.contains_key(&Rank(2)));

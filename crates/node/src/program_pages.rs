@@ -139,7 +139,7 @@ impl ProgramPages {
     fn defer(&self, request: Request<'_>, answered: impl Future<Output = PageAnswer> + Send + 'static) {
         let responder = request.defer();
         let job = Box::pin(async move { answer(responder, &Answer::Page(answered.await)) });
-        // A runtime that has ended has a helper that ends: its programs are told by the rings.
+        // The runtime has ended only if the helper ends, and then programs learn it from the rings.
         let _ = self.later.send(job);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-/// Bytes that nobody can guess.
+/// Bytes that cannot be guessed.
 ///
 /// # Errors
 /// That the system has none: `doing` is what cannot be done then.

@@ -1,4 +1,4 @@
-//! Waiting for what another process holds for a moment, and nobody tells when it is free.
+//! Retries an operation on something that another process holds for a moment and that gives no notice when it is free.
 
 use std::thread::sleep;
 use std::time::Duration;

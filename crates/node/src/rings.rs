@@ -1,4 +1,4 @@
-//! What the rings to programs count, for whoever reads the metrics.
+//! Metrics of the rings to programs.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The seats of a machine whose nodes nobody configured (rule P11).
+//! The seats of a machine whose nodes have no configured members (rule P11).
 //!
 //! Plain processes of one user are one cluster: each takes the lowest free of a few seats, which are members of a static cluster
 //! over shared memory. A seat is its state directory and its socket, both held by locks that the kernel releases with the
@@ -11,8 +11,8 @@
 //!                                                                    seats.lock: which RUNTIME
 //! ```
 //!
-//! Processes that share one of the two directories and not the other would meet half: seats are taken in turn, under the lock of
-//! both `seats.lock`, and each names the other directory for as long as anybody is seated.
+//! Processes that share one of the two directories and not the other would meet only half. So seats are taken in turn,
+//! under the locks of both `seats.lock` files, and each file names the other directory while a seat is taken.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -35,7 +35,7 @@ use crate::random::random;
 use crate::retry::{PATIENCE, retry};
 use crate::store::{self, Store, make_directory};
 
-/// How long whoever leaves a seat may take.
+/// How long a process may take to leave its seat.
 const LEAVING: Duration = Duration::from_secs(2);
 /// A path is no longer than this.
 const LONGEST_PATH: u64 = 4096;
@@ -91,12 +91,13 @@ impl Seats {
         let mut state = Turn::wait(&self.state.join("seats.lock"), until)?;
         let ranks = || (1..=SEATS).map(Rank);
         let (its_state, its_runtime) = (runtime.path()?, state.path()?);
-        // A file that was removed, or emptied, is believed to have said what the other still says: were it not so, a seat's socket would be another's, which is told then.
+        // If one file was removed or emptied, the other one decides. Should it be wrong, another process has a seat's
+        // socket, and taking the seat fails for that reason.
         let is_ours = |names: &Path, own: &Path, other: &Path, others: &Path| {
             names == own || names.as_os_str().is_empty() && other == others
         };
         if !is_ours(&its_state, &self.state, &its_runtime, &self.runtime) {
-            // Whoever holds a socket here keeps its state elsewhere.
+            // A process that holds a socket here keeps its state elsewhere.
             ranks().try_for_each(|seat| self.try_socket(seat))?;
         }
         if !is_ours(&its_runtime, &self.runtime, &its_state, &self.state) {
@@ -118,7 +119,7 @@ impl Seats {
         Err(Error::NoSeat { runtime: self.runtime.clone() })
     }
 
-    /// Takes a seat for every role. Whoever leaves it gives its state up a moment before its socket.
+    /// Takes a seat for every role. A process that leaves a seat releases its state a moment before its socket.
     fn take_when_left(&self, seat: Rank) -> Result<Place> {
         let take = || self.take(seat, Roles::ALL);
         let is_left_soon = |error: &Error| matches!(error, Error::Ipc(verbena_ipc::Error::AlreadyServed { .. }));
@@ -146,7 +147,7 @@ impl Seats {
         Place::take(membership, self.directory(seat), &self.socket(seat)?, Some(self.names()), self.ipc.options())
     }
 
-    /// Whether nobody has the socket of a seat; it is bound for a moment.
+    /// Fails if a process has the socket of a seat. Binds it for a moment.
     fn try_socket(&self, seat: Rank) -> Result<()> {
         let name = self.socket(seat)?.file_name();
         // Where there never was one nothing is left behind by the attempt.
@@ -156,7 +157,7 @@ impl Seats {
         Ok(())
     }
 
-    /// Whether nobody has the state directory of a seat.
+    /// Fails if a process has the state directory of a seat.
     fn try_state(&self, seat: Rank) -> Result<()> {
         let directory = self.directory(seat);
         if directory.exists() {
@@ -188,7 +189,7 @@ impl Seats {
     }
 }
 
-/// The lock of a file that names a directory: whoever has it takes or looks at seats.
+/// The lock of a file that names a directory. A process looks at seats or takes one only while it holds it.
 struct Turn {
     path: PathBuf,
     file: File,
@@ -256,7 +257,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let seats = seats(&directory.path().join("run"), &directory.path().join("state"));
         let leaving = Server::bind(seats.runtime(), "local.sock", Options::default()).unwrap();
-        // Whoever would sit in the second seat would wait for a keeper that does not come.
+        // A process in the second seat would wait for a keeper that does not come.
         let refused = seats.lowest().err().unwrap().to_string();
         assert!(refused.contains("is served by") && !directory.path().join("state/2").exists(), "{refused}");
         drop(leaving);
@@ -288,7 +289,7 @@ mod tests {
             std::fs::remove_file(&file).unwrap();
             assert_eq!(rank(&seats(&run, &state).lowest().unwrap()), 2, "{}", file.display());
         }
-        // Both at once: nobody says any more that they belong together.
+        // With both files gone, no file says any more that the two directories belong together.
         let files = [run.join("local.seats.lock"), state.join("seats.lock")];
         files.iter().for_each(|file| std::fs::remove_file(file).unwrap());
         assert!(seats(&run, &state).lowest().is_err());

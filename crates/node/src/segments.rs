@@ -49,8 +49,8 @@ struct Program {
     /// What it got last, if that was too long for one answer, by the name that it gave it.
     shelf: (u64, Parcel),
     listed: (Vec<SegmentInfo>, Vec<String>),
-    /// Puts that it asked for while it had locks, by a number of their own, and that may be on their way: without an answer, or with one that says that nobody
-    /// knows. Each has its request's name as soon as it has one.
+    /// Puts that the program requested while it had locks, under numbers of their own, and that may be on their way:
+    /// without an answer, or with one of unknown outcome. Each has its request's name as soon as there is one.
     puts: BTreeMap<u64, Option<RequestId>>,
     asked: u64,
 }
@@ -288,7 +288,7 @@ impl Program {
     }
 }
 
-/// Who asked for something, and what for.
+/// The program that made a request, and what it asked for.
 struct Asker {
     program: Arc<Mutex<Program>>,
     status: Arc<Status>,
@@ -301,7 +301,7 @@ struct Asker {
 }
 
 impl Asker {
-    /// What it is told, and what is handed over with that.
+    /// The answer for the program, and the descriptor that goes with it.
     fn answer_to(&self, said: Said) -> (MemoryAnswer, Option<OwnedFd>) {
         let Asker { program, status, own, user, shelf, has } = self;
         let answer = match said {

@@ -1,4 +1,4 @@
-//! Where services plug in.
+//! The interface between the helper and the services that it hosts.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use verbena_terms::{Incarnation, ViewNumber};
 use crate::desk::Desk;
 use crate::life::Life;
 
-/// Something that a helper hosts. All calls come from the thread that keeps the node's place in the cluster, but for the
-/// first [`begin`](Self::begin), which comes from who starts the helper: they must return within a small part of a lease, and never
-/// wait for a peer. What takes longer is for threads of the service's own.
+/// A service that a helper hosts. All calls come from the thread that keeps the node's place in the cluster, except the
+/// first [`begin`](Self::begin), which comes from the thread that starts the helper. They must return within a small
+/// part of a lease, and must never wait for a peer. What takes longer belongs on threads of the service's own.
 ///
 /// ```text
 ///   begin --> notice(ViewLearnt) --> Replies::prepared --> notice(ViewInEffect) ...
@@ -22,8 +22,8 @@ pub trait Service: Send {
     /// For logs. Each service of a helper has a name of its own.
     fn name(&self) -> &'static str;
 
-    /// A life begins: it has a fabric and no view yet. What the service had of an earlier life it has dropped at
-    /// [`Notice::Expelled`], the fabric and regions too, or this life's fabric could not be opened.
+    /// An incarnation begins: it has a fabric and no view yet. The service dropped everything of an earlier incarnation
+    /// at [`Notice::Expelled`], the fabric and regions too; otherwise this incarnation's fabric could not be opened.
     ///
     /// # Errors
     /// Says what is missing; the helper ends, for it would be half a helper.
@@ -41,8 +41,8 @@ pub trait Service: Send {
     fn end(&mut self);
 }
 
-/// The way back from a service to membership. Usable from any thread, and for as long as the service likes: what comes too
-/// late is of another view or life and has no effect.
+/// A service's replies to membership. Usable from any thread, and for as long as the service likes: a late reply is of
+/// another view or incarnation and has no effect.
 #[derive(Clone)]
 pub struct Replies {
     desk: Arc<Desk>,

@@ -1,4 +1,4 @@
-//! How the helper is, for whoever asks: written by membership, read by the thread that answers programs.
+//! The helper's status: written by membership, read by the thread that answers programs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -20,12 +20,12 @@ pub(crate) struct Status {
     lease: Arc<LeaseWord>,
     started: Time,
     facts: Mutex<Facts>,
-    /// Of all lives.
+    /// Of all incarnations.
     history: Mutex<History>,
     shares: Mutex<Shares>,
 }
 
-/// How many of [`SAMPLED_KEYS`] names each home has, in one view. Counted when somebody asks, 4 ms for each home or less.
+/// How many of [`SAMPLED_KEYS`] names each home has, in one view. Counted on request, 4 ms for each home or less.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shares {
     view: ViewNumber,
@@ -42,7 +42,7 @@ pub(crate) struct Facts {
     pub(crate) keeper: Option<Incarnation>,
     /// For whom it waits and why, if it has had no lease for a while.
     pub(crate) waits: Option<String>,
-    /// Set when the node was told to leave.
+    /// Set when a program asked the node to leave.
     pub(crate) leaving: Option<wire::Leaving>,
     view: Option<Arc<View>>,
     acknowledged: BTreeSet<Incarnation>,
@@ -111,7 +111,7 @@ impl Status {
         change(&mut self.facts.lock());
     }
 
-    /// Takes note of what services are told.
+    /// Notes what services are notified of.
     pub(crate) fn note(&self, notice: &Notice) {
         self.facts.lock().note(notice);
         match notice {
@@ -207,7 +207,7 @@ impl Status {
         shares.keys.clone()
     }
 
-    /// Who left and is not settled, from the `from`th on, for [`wire::Request::Departed`].
+    /// The departed incarnations that are not settled, from the `from`th on, for [`wire::Request::Departed`].
     pub(crate) fn departed(&self, from: u32, content: &Content) -> wire::Answer {
         let (view, all) = self.all_departed(content);
         let more = all.len() > (from as usize).saturating_add(PART_NAMES);
@@ -215,7 +215,7 @@ impl Status {
         wire::Answer::Departed { view, departed, more }
     }
 
-    /// The newest view, and who left and is not settled, with what that keeps out of the cache here.
+    /// The newest view, and the departed incarnations that are not settled, with what each keeps out of the cache here.
     pub(crate) fn all_departed(&self, content: &Content) -> (ViewNumber, Vec<wire::Departed>) {
         let Some(view) = self.facts.lock().view.clone() else { return (ViewNumber(0), vec![]) };
         let history = self.history.lock();
@@ -267,11 +267,11 @@ impl Status {
     }
 }
 
-/// What members were called when it was asked: one that is asked for later may be none by then.
+/// The names of members at one moment. An incarnation that is looked up later may have left by then.
 pub(crate) struct Names(HashMap<Incarnation, String>);
 
 impl Names {
-    /// What this one was called, or who it is.
+    /// The name of this incarnation, or the incarnation itself if it has none.
     pub(crate) fn of(&self, who: Incarnation) -> String {
         self.0.get(&who).cloned().unwrap_or_else(|| who.to_string())
     }

@@ -1,4 +1,4 @@
-//! What must outlive the process: records, each in a file of the state directory.
+//! Durable records of a node, each in a file of the state directory.
 //!
 //! A record is replaced in one step: the new one is written beside it and synchronised, renamed over it, and the directory is
 //! synchronised. Only then would it survive a loss of power, whole. The directory has one owner, who holds the lock of the
@@ -13,7 +13,7 @@ use rustix::fs::FlockOperation;
 
 use crate::error::{Error, Result};
 
-/// Records are small; a file that is larger is none.
+/// Records are small. A larger file is no record: it is read one byte further than this, and refused.
 const LARGEST_RECORD: u64 = 16 << 20;
 
 /// The state directory, owned.

@@ -1,9 +1,10 @@
-//! Whoever is left keeps the cluster (rule C4, for nodes that nobody configured).
+//! Takes the keeper's seat when it becomes free, so that the remaining nodes keep the cluster (rule C4, for plain
+//! nodes).
 //!
-//! The keeper of the plain nodes of a machine is whoever sits in the first seat. Every process in another looks again and again
-//! whether that seat is free, and if so takes it beside its own: a second, small helper, which grants leases from the durable
-//! records of the one that ended and serves its socket. Of two who try, the seat's lock lets one. The others, and programs, find it
-//! as they find a keeper that was started again.
+//! The keeper of the plain nodes of a machine is the process in the first seat. Every process in another seat checks
+//! regularly whether the first is free, and if so takes it beside its own: a second, small helper, which grants leases
+//! from the durable records of the one that ended and serves its socket. If two processes try, the seat's lock admits
+//! one. The others, and programs, find it as they find a keeper that was started again.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -38,7 +39,8 @@ struct Stop {
 }
 
 impl Successor {
-    /// Looks from now on. Who observes the process's own helper is told, and at its desk, when the first seat is taken.
+    /// Starts watching the first seat. When it is taken, this informs the observer of the process's own helper, and its
+    /// desk.
     pub(crate) fn start(
         seats: Seats,
         settings: &Settings,

@@ -1,24 +1,25 @@
-//! One answer, on its way from whoever has it to the program that asked.
+//! A pending reply: carries one answer from the thread that has it to the program that asked.
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use verbena_ipc::{Request, Responder};
 use verbena_protocol::wire::Answer;
 
-/// Passes one answer on to whoever waits for it, whichever of both comes first. An answer that is there at once is given without a detour by other threads' way.
+/// A pending reply. The answer and the request's handler meet here in either order; an answer that is there at once
+/// goes out without a detour through other threads.
 pub(crate) enum Teller {
-    /// Nobody asked, or was answered.
+    /// There is no request, or it was answered.
     Nobody,
-    /// Whoever asked is about to look.
+    /// The request's handler is about to look.
     Looks,
-    /// It came first, and maybe a descriptor with it.
+    /// The answer came first, perhaps with a descriptor.
     Answered(Answer, Option<OwnedFd>),
-    /// Whoever asked came first.
+    /// The request's handler came first.
     Waits(Responder),
 }
 
 impl Teller {
-    /// This is the answer. Where a lock was lost and nothing was asked nobody hears it.
+    /// Gives the answer. If a lock was lost while no request is pending, no program hears of it here.
     pub(crate) fn tell(&mut self, what: Answer) {
         self.tell_with(what, None);
     }
@@ -35,7 +36,7 @@ impl Teller {
         }
     }
 
-    /// Whoever asked gets the answer that is there, or waits for it.
+    /// Called by the request's handler: answers with what is there, or leaves the request to wait.
     pub(crate) fn look(&mut self, request: Request<'_>) {
         *self = match std::mem::replace(self, Teller::Nobody) {
             Teller::Answered(what, descriptor) => {

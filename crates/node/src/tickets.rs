@@ -16,10 +16,10 @@ use crate::segments::Segments;
 use crate::status::{Names, Status};
 use crate::teller::{Teller, answer, give, refuse};
 
-// What programs are told of names is true of them.
+// Programs see limits of the client crate; they must be those of the lock crate.
 const _: () = assert!(verbena_client::MAX_NAME_BYTES == MAX_NAME_BYTES);
 
-/// Tickets of a program among which nobody looks for those that were refused.
+/// A program with no more tickets than this keeps its refused ones.
 const FEW: usize = 1024;
 /// Tickets that a program may have.
 const AT_MOST: usize = 1 << 20;
@@ -35,7 +35,7 @@ pub(crate) struct Tickets {
     programs: HashMap<ClientId, Program>,
     /// Programs that there were.
     arrived: u64,
-    /// The service was told to keep a lock for who has released it, and nothing since.
+    /// The service was last asked to keep a released lock for the same program, and nothing since.
     keeps: bool,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Tickets {
 struct Program {
     asker: Asker,
     tickets: HashMap<u64, Ticket>,
-    /// At so many those that were refused are dropped.
+    /// At this number of tickets the refused ones are dropped.
     clear_at: usize,
     habit: Habit,
 }
@@ -54,7 +54,7 @@ struct Ticket {
     standing: Arc<Mutex<Standing>>,
 }
 
-/// How it stands with a ticket, as its program was told last.
+/// The state of a ticket, as its program last learnt it.
 struct Standing {
     state: State,
     teller: Teller,
@@ -94,14 +94,15 @@ impl Tickets {
         self.programs.get(&client).is_some_and(|program| !program.tickets.is_empty())
     }
 
-    /// Whether a lock is kept for who has just released it, and is to be [`settled`](Self::settle) after [`AGAIN`](crate::habit::AGAIN) or so.
+    /// Whether a lock is kept for the program that has just released it, to be [`settled`](Self::settle) after about
+    /// [`AGAIN`](crate::habit::AGAIN).
     pub(crate) fn keeps(&self) -> bool {
         self.keeps && self.service.keeps()
     }
 
-    /// Whoever was expected to ask again had the time for it.
+    /// Ends the keeping of a lock: the program that was expected to re-acquire it had the time for it.
     pub(crate) fn settle(&mut self) {
-        // Also where the service does not say that it keeps anything: somebody else may be about to tell it to, for us.
+        // Even where the service reports no kept lock: another thread may be about to run the release for this one.
         if std::mem::take(&mut self.keeps) {
             self.service.settle();
         }
@@ -203,7 +204,7 @@ impl Program {
         Ok(())
     }
 
-    /// Whether the service was told to keep it for a while.
+    /// Returns whether the service was asked to keep the lock for a while.
     fn release(&mut self, service: &LockService, ticket: u64, request: Request<'_>, segments: &Segments) -> bool {
         let Some(Ticket { id, name, .. }) = self.tickets.remove(&ticket) else {
             refuse(request, format!("ticket {ticket} holds nothing"));
@@ -247,7 +248,7 @@ impl Program {
                         told.lock().teller.tell(Answer::Refused(error.to_string()));
                     }
                 });
-                // It may be told before this returns.
+                // The callback may run, and take this lock, before the call returns.
                 drop(now);
                 let (service, id) = (service.clone(), *id);
                 segments.when_settled(request.client(), move || service.downgrade(id, done));

@@ -1,4 +1,4 @@
-//! How a node is, as it tells the other members.
+//! The messages by which members ask each other for their status and their proxies' counts, and answer.
 //!
 //! ```text
 //!  0        4         6       8
@@ -10,8 +10,8 @@
 //!            2: Answers, the fields of api::Answers in their order. A node that does not know it drops it
 //! ```
 //!
-//! On port 2, in any view, each at most once for each time that somebody looks. Nothing rests on it: it may be lost, doubled and late,
-//! and is for people.
+//! On port 2, in any view, each message at most once for each look. Nothing depends on these messages: they may be
+//! lost, doubled and late, and are for people.
 
 use serde::{Deserialize, Serialize};
 use verbena_protocol::api::{Answers, Told};

@@ -8,7 +8,7 @@ use verbena_terms::{Incarnation, Time};
 /// What it waits for.
 #[derive(Default)]
 pub(crate) struct Waiting {
-    /// A life whose start number is stored and whose fabric is not open yet, and when to try next.
+    /// An incarnation whose start number is stored and whose fabric is not open yet, and when to try next.
     pub(crate) to_open: Option<(Incarnation, Time)>,
     /// After how long the next attempt follows, if this one fails.
     pub(crate) open_again: Duration,
@@ -19,7 +19,7 @@ pub(crate) struct Waiting {
     pub(crate) searching: bool,
     /// Before when it is not looked for again.
     pub(crate) search_after: Time,
-    /// The services know that the present life is over.
+    /// The services know that the present incarnation is over.
     pub(crate) life_is_over: bool,
     /// When the keeper was last heard.
     pub(crate) heard: Time,
@@ -27,7 +27,7 @@ pub(crate) struct Waiting {
     pub(crate) without_since: Option<Time>,
     /// Whether it was said that it waits.
     pub(crate) is_said: bool,
-    /// Why the last search for the keeper found nobody.
+    /// Why the last search did not find the keeper.
     pub(crate) not_found: Option<String>,
     /// When to look next whether the files by which others find this node are there.
     pub(crate) keep_files_at: Time,

@@ -1,4 +1,4 @@
-//! What is handed to a program that reads a segment's value where it is.
+//! Gives programs the memory of this node, in which they read a segment's value without a copy.
 
 use std::os::fd::OwnedFd;
 

@@ -1,4 +1,4 @@
-//! What a program and its helper say to each other over HTTP.
+//! The messages between a program and its helper over HTTP.
 //!
 //! ```text
 //!  POST /v1/updates            Touched   201 Begun    every home knows of it: write now
@@ -79,7 +79,8 @@ pub struct Explain {
 /// An update has begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begun {
-    /// What it is called: ASCII letters, digits and hyphens. No helper calls another one so, also after it was started again.
+    /// The update's name: ASCII letters, digits and hyphens. No helper gives one name to two updates, even after a
+    /// restart.
     pub update: String,
 }
 
@@ -107,7 +108,7 @@ pub enum Outcome {
 /// An update has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
-    /// Whether the client may be told that its write is done. If not, some cache may not know of it.
+    /// Whether the client may be informed that its write is done. If not, some cache may not know of the write.
     pub acknowledge: bool,
 }
 
@@ -151,7 +152,7 @@ pub struct Node {
     pub member: Member,
     /// The node that was asked.
     pub is_self: bool,
-    /// What it told of itself, if it did in the present life of the node that was asked.
+    /// What the node said of itself, if it answered in the present incarnation of the node that was asked.
     #[serde(rename = "told")]
     pub heard: Option<Heard>,
     /// How many of [`SAMPLED_KEYS`](crate::wire::SAMPLED_KEYS) names it is the home of; nothing if it is no home.
@@ -159,12 +160,12 @@ pub struct Node {
     /// How loaded its machine is, if that is known.
     #[serde(default)]
     pub load: Option<Loaded>,
-    /// What its proxy has answered, if it has one and told.
+    /// What its proxy has answered, if it has one and has sent its counts.
     #[serde(default)]
     pub answers: Option<Counted>,
 }
 
-/// How many requests the proxy of a node has answered since it began, by what was done. They are told in `postcard`, so the order counts.
+/// How many requests the proxy of a node has answered since it began, by what was done. Encoded by `postcard`, so the order counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answers {
     /// From its cache.
@@ -182,7 +183,7 @@ pub struct Answers {
 /// What was counted, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
-    /// So many.
+    /// The counts.
     #[serde(flatten)]
     pub answers: Answers,
     /// When this node learnt it, on the clock of the metrics, nanoseconds.
@@ -205,14 +206,14 @@ pub struct Heard {
     /// With the times as they are by now, if all went on as it was.
     #[serde(flatten)]
     pub told: Told,
-    /// How long ago it was told, milliseconds.
+    /// The age of that status, milliseconds.
     pub age_ms: u64,
 }
 
-/// How a node is, as it tells the other members. They are told in `postcard`, so the order counts.
+/// The status that a node gives the other members. Encoded by `postcard`, so the order of the fields counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
-    /// Where its life stands.
+    /// The state of its incarnation.
     pub state: State,
     /// The newest view that it has learnt; 0 if none.
     pub view: ViewNumber,

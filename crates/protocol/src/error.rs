@@ -1,4 +1,4 @@
-//! Why bytes are no message.
+//! The errors of decoding a message.
 
 use thiserror::Error;
 use verbena_terms::FormatError;

@@ -1,7 +1,8 @@
-//! What a program and its helper say to each other: requests, answers and their bytes.
+//! The messages between a program and its helper: requests, answers and their bytes.
 //!
-//! A program links the crate `client`, and the helper is in the crate `node`. Both take the messages from here, so the server does not import its own client library.
-//! State, metrics, locks, memory and copies of pages are asked for in [`wire`] messages over memory of the machine; what a write touches is told over HTTP in JSON ([`api`]).
+//! A program links the crate `client`, and the helper is in the crate `node`. Both take the messages from here, so the
+//! server does not import its own client library. Programs ask for state, metrics, locks, memory and copies of pages in
+//! [`wire`] messages over shared memory of the machine. They announce what a write touches over HTTP in JSON ([`api`]).
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What a program and its helper say to each other about locks.
+//! The messages about locks between a program and its helper.
 
 use serde::{Deserialize, Serialize};
 
@@ -42,14 +42,14 @@ pub enum LockRequest {
         /// Which.
         ticket: u64,
     },
-    /// Who has and waits for which lock, on all nodes.
+    /// The holders and waiters of each lock, on all nodes.
     List {
         /// Behind this lock at this rank. `None` for the first part.
         after: Option<(Vec<u8>, u32)>,
         /// Of locks whose names begin so.
         prefix: Vec<u8>,
     },
-    /// A lock that nobody uses is to be forgotten.
+    /// Forget a lock that is not in use.
     Remove {
         /// Its name.
         name: Vec<u8>,
@@ -76,7 +76,8 @@ pub enum LockAnswer {
     Cancelled,
     /// It is done.
     Done,
-    /// To a request that waited: for ever, because those for whom it waits wait for locks that this program holds. Who waits for whom, for people.
+    /// To a request that waited in a cycle: the clients ahead of it wait for locks that this program holds. The text
+    /// names the cycle, for people.
     Deadlock(String),
     /// To [`LockRequest::List`].
     List {

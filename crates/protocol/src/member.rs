@@ -1,4 +1,4 @@
-//! What a helper tells of the members of its cluster: parts of the answers in [`wire`](crate::wire).
+//! The members of a cluster as a helper reports them: parts of the answers in [`wire`](crate::wire).
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::api::Told;
 pub struct Member {
     /// Its name in the configuration.
     pub name: String,
-    /// Which life of it.
+    /// Its incarnation.
     pub incarnation: Incarnation,
     /// Where it is reached, without the address's secret.
     pub address: String,
@@ -51,7 +51,7 @@ pub struct LoadOf {
 pub struct Departed {
     /// What it was called, if that is known here.
     pub name: Option<String>,
-    /// Who.
+    /// The departed incarnation.
     pub incarnation: Incarnation,
     /// The first view without it.
     pub since: ViewNumber,
@@ -105,12 +105,12 @@ pub struct Seen {
     pub more: bool,
 }
 
-/// Whom a view concerns.
+/// An incarnation that a view concerns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Concerned {
     /// Its name in the configuration.
     pub name: String,
-    /// Which life of it.
+    /// The incarnation.
     pub incarnation: Incarnation,
     /// What the view is to it.
     pub change: Change,
@@ -127,7 +127,7 @@ pub enum Change {
     Went(Why),
 }
 
-/// Why a view is without somebody.
+/// Why a view is without an incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
@@ -137,10 +137,10 @@ pub enum Why {
     LeftOpen,
     /// It was not heard for a lease, or did not follow.
     RanOut,
-    /// Somebody asked for it.
+    /// A program asked for it.
     Expelled,
-    /// A later life of the node has joined.
+    /// A later incarnation of the node has joined.
     Superseded,
-    /// The helper was not told: it was not there, or the keeper was started again.
+    /// The helper does not know the reason: it was not there, or the keeper was started again.
     Untold,
 }

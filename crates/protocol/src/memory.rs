@@ -1,4 +1,4 @@
-//! What a program and its helper say to each other about memory that nodes share.
+//! The messages between a program and its helper about memory that nodes share.
 //!
 //! A value that is longer than one message goes in parts of [`VALUE_PART_BYTES`]: before a put it is *staged* at the helper, after a get the rest of it lies on a
 //! *shelf* there. So a put is one put, and what a get gave is one version, however long it is.
@@ -103,7 +103,8 @@ pub struct NewSegment {
 }
 
 impl NewSegment {
-    /// Of so many bytes, without a name: `strict`, for three writers at a time, at the node with the most free memory.
+    /// A segment of `bytes` bytes without a name: `strict`, for three writers at a time, at the node with the most free
+    /// memory.
     pub fn of(bytes: u64) -> Self {
         let (coherence, placement) = (Coherence::Strict, Placement::default());
         NewSegment { name: None, bytes, coherence, writers: 3, copies: 1, placement }
@@ -119,7 +120,7 @@ impl NewSegment {
         NewSegment { coherence, ..self }
     }
 
-    /// At so many homes.
+    /// The same with its value at `copies` homes.
     pub fn copied(self, copies: u8) -> Self {
         NewSegment { copies, ..self }
     }
@@ -186,7 +187,7 @@ pub enum MemoryRequest {
         /// Counted from 0. They are read anew at 0.
         from: u32,
     },
-    /// The node is to offer so many bytes from now on: of the user who runs it, or root.
+    /// The node is to offer `bytes` bytes from now on. Only the user that runs the node, or root, may ask for this.
     Reclaim {
         /// Of what it is configured to offer.
         bytes: u64,
@@ -238,7 +239,7 @@ pub enum MemoryAnswer {
         /// Whether more follow.
         more: bool,
     },
-    /// It was not done, or nobody knows.
+    /// It was not done, or its outcome is unknown.
     Failed(Failure, String),
     /// To [`MemoryRequest::Reclaim`].
     Reclaims(Reclaims),
@@ -331,9 +332,9 @@ pub struct SegmentStat {
 pub enum Failure {
     /// What was asked for cannot be.
     Bad,
-    /// There is none.
+    /// There is no such segment.
     NotFound,
-    /// There is one.
+    /// A segment of this name exists already.
     Exists,
     /// It was released.
     Released,
@@ -352,7 +353,7 @@ pub enum Failure {
     NoRoom,
     /// It could not be done in time, and was not done.
     Late,
-    /// Nobody knows whether it was done, or will be.
+    /// The outcome is unknown: it may have been done, or may still be.
     Unknown,
     /// The node does not take it now.
     Unavailable,

@@ -1,4 +1,4 @@
-//! What a program that keeps copies of pages and its helper say to each other (rules P1, P2, P3).
+//! The messages between a program that keeps copies of pages and its helper (rules P1, P2, P3).
 //!
 //! ```text
 //!  program                                 helper
@@ -111,7 +111,7 @@ pub enum PageAnswer {
     },
     /// To [`PageRequest::End`].
     Ended {
-        /// Whether the client may be told that its write is done (rule P7).
+        /// Whether the client may be informed that its write is done (rule P7).
         acknowledge: bool,
     },
     /// It cannot be said or done now, and why. Nothing has begun.

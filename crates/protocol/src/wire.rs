@@ -1,4 +1,5 @@
-//! What a program and its helper say to each other.
+//! The messages between a program and its helper, apart from those over HTTP: their envelope, and the kinds without a
+//! file of their own.
 //!
 //! ```text
 //!  0        4         6       8
@@ -66,20 +67,21 @@ pub enum Request {
         /// Counted from 0.
         from: u32,
     },
-    /// The first view after this one that the helper remembers, with whom it concerns from the `from`th on.
+    /// The first view after this one that the helper remembers, with the incarnations that it concerns from the
+    /// `from`th on.
     View {
         /// 0: the oldest that is remembered.
         after: ViewNumber,
         /// Counted from 0.
         from: u32,
     },
-    /// The keeper is to give this incarnation no more lease. It is asked once; who wants to be sure asks again until there
-    /// is a view without it.
+    /// The keeper is to give this incarnation no more lease. The helper asks the keeper once. A program that must be
+    /// sure repeats the request until there is a view without the incarnation.
     Expel(Incarnation),
     /// What is open at this node, and how far its leaving is.
     Work,
-    /// What is known of the members beside the view, from the `from`th on. They are asked how they are, and what they answer is given
-    /// to who asks a moment later.
+    /// What is known of the members beside the view, from the `from`th on. The helper asks them for their status; a
+    /// request a moment later gets their answers.
     Details {
         /// Counted from 0.
         from: u32,
@@ -100,8 +102,8 @@ pub enum Request {
         /// What.
         asked: MemoryRequest,
     },
-    /// How loaded the members are, from the `from`th on. Their boards are read for some seconds from now on, and what was found is given to who asks a moment
-    /// later.
+    /// The loads of the members, from the `from`th on. The helper reads their boards for some seconds from now on; a
+    /// request a moment later gets what it found.
     Loads {
         /// Counted from 0.
         from: u32,
@@ -183,23 +185,23 @@ pub struct Status {
     pub version: String,
     /// The node's name.
     pub name: String,
-    /// Its present life.
+    /// Its present incarnation.
     pub incarnation: Incarnation,
     /// Its process.
     pub pid: u32,
     /// How long it has been running, milliseconds.
     pub uptime_ms: u64,
-    /// Where this life stands.
+    /// The state of this incarnation.
     pub state: State,
     /// The interconnect.
     pub fabric: Interconnect,
     /// The rank that grants leases.
     pub keeper: u32,
-    /// The keeper's present life, if it has been heard of.
+    /// The keeper's present incarnation, if it has been heard of.
     pub keeper_incarnation: Option<Incarnation>,
     /// How long the lease lasts, milliseconds.
     pub lease_ms: u64,
-    /// What is left of it, milliseconds; 0 if there is none.
+    /// What is left of it, milliseconds; 0 without a lease.
     pub lease_left_ms: u64,
     /// The newest view that was learnt; 0 if none.
     pub view: ViewNumber,
@@ -219,7 +221,7 @@ pub struct Status {
     pub clients: u32,
 }
 
-/// Where a life stands.
+/// The state of an incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -249,7 +251,7 @@ pub struct Interconnect {
 pub struct Work {
     /// Of the page protocol.
     pub pages: Pages,
-    /// Set when the node was told to leave.
+    /// Set when a program asked the node to leave.
     pub leaving: Option<Leaving>,
 }
 
@@ -268,7 +270,7 @@ pub struct Pages {
     pub own_updates: u64,
 }
 
-/// How far a node that was told to leave is.
+/// How far a node is in leaving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Leaving {
@@ -283,7 +285,7 @@ pub enum Leaving {
 /// How a node left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Departure {
-    /// Nothing of it was open: nobody waits for anything of it.
+    /// Nothing of it was open: no other node waits for anything of it.
     pub at_rest: bool,
     /// How it came out of the view.
     pub exit: Exit,

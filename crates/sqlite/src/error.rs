@@ -15,7 +15,7 @@ pub enum Error {
         /// What was asked for.
         bytes: u32,
     },
-    /// SQLite does not take it: the name is another's, or none.
+    /// SQLite does not accept it: the name is taken, or is not valid.
     #[error("SQLite does not take the VFS: {0}")]
     Register(#[from] rsqlite_vfs::RegisterVfsError),
 }
@@ -37,7 +37,8 @@ pub(crate) fn noted() -> Option<VfsError> {
     LAST.with_borrow(Clone::clone)
 }
 
-/// As SQLite is told it: `code`, unless the reason has one of its own. In the middle of a transaction SQLite rolls back for errors of input and output, and for a file system that is full, alone.
+/// The error that SQLite gets: `code`, unless the reason has a code of its own. Within a transaction SQLite rolls back
+/// only for errors of input and output, and for a file system that is full.
 pub(crate) fn failed(code: VfsErrorCode, doing: &str, error: &verbena_client::Error) -> VfsError {
     let code = match (error, code) {
         (verbena_client::Error::Memory { why: Failure::NoRoom, .. }, _) => VfsErrorCode::Full,

@@ -71,7 +71,7 @@ fn vfs() -> (Vfs, World) {
     (Vfs::register_at(&name, world.clone(), options).unwrap(), world)
 }
 
-/// Opens a database of the VFS, and makes it if there is none.
+/// Opens a database of the VFS, and makes it if it does not exist.
 fn open(vfs: &Vfs, database: &str) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
     let connection = Connection::open_with_flags_and_vfs(database, flags, vfs.name())?;
@@ -196,7 +196,7 @@ impl Trial<'_> {
         (is_hit, done.is_err())
     }
 
-    /// What was said to be done is done; what was said not to be done is not, unless nobody could know.
+    /// What was reported as done is done; what was reported as not done is not, unless the fault hides the outcome.
     fn check(&self, done: &rusqlite::Result<()>, added: i64) {
         let may_be_done = self.of.adds && matches!(self.fault.kind, Kind::Done | Kind::DoneLater);
         match done {
@@ -262,7 +262,8 @@ fn a_call_fails_where_nothing_is_synced() {
     every_kind("persist", "off");
 }
 
-/// Others fill the node: from no room on at all to as much as is wanted, the database is whole while there is none, and goes on when there is some.
+/// Other programs fill the node, from no room at all to as much as is wanted. The database is whole while there is no
+/// room, and goes on when there is some.
 #[test]
 fn a_node_runs_full_at_every_place() {
     let (vfs, world) = vfs();

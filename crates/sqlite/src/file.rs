@@ -12,7 +12,7 @@ use crate::session::Session;
 use crate::store::Connect;
 
 pub(crate) enum File<C: Connect> {
-    /// Nobody else's, and gone when it is closed: in this process.
+    /// A private file of this process, gone when it is closed.
     Temporary(MemChunksFile),
     Shared {
         session: Arc<Mutex<Session<C>>>,

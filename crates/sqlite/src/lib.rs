@@ -18,7 +18,7 @@
 //! | a writer that lost its locks without knowing writes over another's pages | each put names the version that it replaces, which was read while the locks were held |
 //! | a page is changed, and its old contents are not in the journal | what is written to a journal is kept back until SQLite syncs it, or writes to the database: then it is put first |
 //! | a journal is deleted by one whose transaction another has rolled back | before it is released its size is put to 0, over the version that was read under the locks: that is the commit |
-//! | a journal of one that was killed is taken for that of one that still writes, and passed over | who writes to the database holds the readers' lock alone and no other: when that is free, nobody is believed to write |
+//! | a journal of a killed writer is taken for that of a live one, and passed over | a writer of the database holds the readers' lock alone and no other: when that is free, there is no writer |
 //! | a call fails in the middle of a sync, and what is behind it is forgotten | what was not put stays to be put, and the head is put behind the blocks that it counts |
 //! | SQLite says that a transaction failed, and what is put later commits it | after a failure nothing is put when the locks are given back, or the file is closed |
 //! | a lock that could not be released is held for ever | the connection is given up with it as soon as nothing is to be held, and the next transaction makes another |

@@ -3,8 +3,8 @@
 //! **Any call may fail, at any place.** SQLite's promise is that the transaction is rolled back, and the session does its part:
 //!
 //! - What was not put stays to be put: a sync that failed can be done again, and the head is put behind the blocks that it counts.
-//! - A write to the database that failed changed nothing: SQLite writes the old page over it, or leaves that to who opens the database next.
-//! - A put of unknown outcome is not believed to be done, nor not to be done: the next put of that segment asks for the version first.
+//! - A write to the database that failed changed nothing: SQLite writes the old page over it, or leaves that to the next session that opens the database.
+//! - A put of unknown outcome counts neither as done nor as not done: the next put of that segment asks for the version first.
 //! - After a failure SQLite may give up the locks without another write. Nothing is put then: the end of a journal would be a commit that SQLite has said had failed.
 //! - A lock that could not be released may be held for ever. The connection is given up with it, as soon as nothing is to be held.
 
@@ -22,11 +22,12 @@ use crate::vfs::{JOURNAL, Options};
 
 mod locking;
 
-/// As far as it is known: while a lock is held nobody else changes it.
+/// A file's head and pending blocks, as far as known: while this session holds a lock, no other session changes the
+/// file.
 struct File {
     /// As it was put last, or found.
     put: Head,
-    /// Whether it is so in the segment: not while nobody knows what came of a put.
+    /// Whether the segment has `put`: false while the outcome of a put is unknown.
     is_put: bool,
     /// As it will be.
     head: Head,
@@ -59,13 +60,13 @@ pub(crate) struct Session<C: Connect> {
     /// The database whose locks these are; without it this connection only looks whether files are there.
     guards: Option<(String, Vec<u8>)>,
     level: LockLevel,
-    /// Shared by who reads, held alone by who puts pages.
+    /// Shared by sessions that read; held alone by a session that puts pages.
     readers: Option<HoldOf<C>>,
     /// Whether the readers' lock is held alone.
     is_alone: bool,
-    /// Of who is going to write, until it has the readers' alone.
+    /// Held by a session that is going to write, until it has the readers' lock alone.
     writer: Option<HoldOf<C>>,
-    /// Whether it is going to write or writes, for who cannot wait for this session.
+    /// Whether this session writes or is going to, for callers that cannot wait for the session.
     writes: Arc<AtomicBool>,
     files: BTreeMap<String, File>,
     /// Of segments, as they were when the locks were held.
@@ -100,7 +101,7 @@ impl<C: Connect> Session<C> {
         Ok(session)
     }
 
-    /// Says, to who cannot wait for this session, whether it is going to write to its database, or writes.
+    /// Tells callers that cannot wait for this session whether it is going to write to its database, or writes.
     pub(crate) fn writes(&self) -> Arc<AtomicBool> {
         self.writes.clone()
     }
@@ -144,7 +145,7 @@ impl<C: Connect> Session<C> {
         }
     }
 
-    /// Makes a file: whether there was none.
+    /// Makes a file. Returns whether it did not exist.
     pub(crate) fn create(&mut self, name: &str) -> VfsResult<bool> {
         if self.exists(name)? {
             return Ok(false);
@@ -158,7 +159,7 @@ impl<C: Connect> Session<C> {
 
     fn allocate(&mut self, segment: &str, bytes: u64) -> verbena_client::Result<()> {
         let Options { copies, placement, .. } = &self.options;
-        // Two: whoever wrote last at another node has its slot still.
+        // Two: the last writer may be at another node, and still has its slot.
         let wanted = NewSegment { writers: 2, ..NewSegment::of(bytes) };
         let wanted = wanted.named(segment).copied(*copies).placed(placement.clone());
         self.ask(|memory| memory.allocate(wanted))
@@ -173,7 +174,7 @@ impl<C: Connect> Session<C> {
         let cannot = |error| failed(code, name, &error);
         let mut value = self.look_up(|memory| memory.get(name)).map_err(cannot)?;
         if value.bytes.iter().all(|byte| *byte == 0) {
-            // Just made. Whoever comes first says how long its blocks are.
+            // The segment was just made. The first session that looks sets the length of the blocks.
             let head = Head { block_bytes: self.options.block_bytes.into(), size: 0, blocks: 0 };
             let put = self.ask(|memory| memory.put(name, &head.encode(), value.version));
             match put {
@@ -389,7 +390,8 @@ impl<C: Connect> Session<C> {
         let emptied = self.cut(name, 0, VfsErrorCode::IoDelete);
         self.changed(emptied)?;
         let blocks = self.files.remove(name).map_or(0, |file| file.head.blocks);
-        // The head last: as long as it is there it says what is left, and who deletes or writes the file again finds it.
+        // The head last: while it exists it counts the blocks that are left, so a session that deletes or writes the
+        // file again finds them.
         let segments = (0..blocks).rev().map(|block| block_name(name, block)).chain([name.to_owned()]);
         for segment in segments {
             self.versions.remove(&segment);

@@ -44,7 +44,7 @@ pub(crate) trait Store: Send + 'static {
     /// Releases a hold.
     fn unlock(&mut self, hold: Self::Hold) -> Result<()>;
 
-    /// Whether it is held still; asks nobody.
+    /// Whether it is still held; does not ask the helper.
     fn is_held(&mut self, hold: &Self::Hold) -> bool;
 }
 

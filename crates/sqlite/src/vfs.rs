@@ -48,7 +48,7 @@ impl Options {
     }
 }
 
-/// A VFS that SQLite knows, for as long as the process lives. Any thread may open databases with it.
+/// A VFS that SQLite knows until the process ends. Any thread may open databases with it.
 #[derive(Clone, Debug)]
 pub struct Vfs {
     name: String,
@@ -56,7 +56,8 @@ pub struct Vfs {
 }
 
 impl Vfs {
-    /// Has SQLite know a VFS of this name, whose files are at the helper at `socket`. Nobody is asked before a database is opened.
+    /// Registers a VFS of this name with SQLite; its files are at the helper at `socket`. Nothing connects to the
+    /// helper before a database is opened.
     ///
     /// # Errors
     /// For bytes of a block that cannot be, and for a name that is another VFS's.
@@ -87,7 +88,8 @@ impl Vfs {
         &self.name
     }
 
-    /// What a connection is told when it has opened a database: pages as long as blocks, and a journal that persists, which is fewer segments that come and go.
+    /// Statements for each connection that has opened a database: pages as long as blocks, and a journal that persists,
+    /// which makes and releases fewer segments.
     pub fn pragmas(&self) -> String {
         format!("PRAGMA page_size = {}; PRAGMA journal_mode = persist;", self.block_bytes)
     }
@@ -119,7 +121,8 @@ impl<C: Connect> Files<C> {
         }
     }
 
-    /// Whose a file is: a journal is put and deleted by the connection that holds its database's locks, which are free when what that has put has arrived.
+    /// The session that a file belongs to. A journal is put and deleted by the connection that holds its database's
+    /// locks, which become free when what that connection has put has arrived.
     fn session_of(&self, name: &str) -> VfsResult<Arc<Mutex<Session<C>>>> {
         let Some(database) = name.strip_suffix(JOURNAL) else { return self.common() };
         let databases = self.databases.lock();

@@ -20,8 +20,8 @@ pub enum Backend {
         path: DataPath,
         /// Of all chance.
         seed: u64,
-        /// The core that its thread stays on. What runs in the sites keeps off it, where it was told to: [`Wan::keep_off`](crate::Wan::keep_off). None: the
-        /// thread runs where it runs.
+        /// The core that its thread stays on. Programs in the sites keep off it after
+        /// [`Wan::keep_off`](crate::Wan::keep_off). `None`: the thread runs on any core.
         core: Option<usize>,
     },
     /// netem of this machine's kernel. It has no mode, and its chance no seed.
@@ -62,7 +62,7 @@ impl Backend {
     /// The one of this name.
     ///
     /// # Errors
-    /// Where something is said of a router, and there is none.
+    /// If an option of a router is given where there is no router.
     pub fn new(name: BackendName, options: RouterOptions) -> Result<Self, Impossible> {
         let RouterOptions { mode, path, seed, core } = options;
         match name {

@@ -12,7 +12,7 @@ use crate::plan::Link;
 use crate::router::{DataPath, queue};
 use crate::way::{Impossible, Way};
 
-/// Written to by whoever has netfilter asked on bridges.
+/// Settings that make netfilter see packets on bridges.
 const ASKS: [(&str, &str); 2] =
     [("net/bridge/bridge-nf-call-iptables", "1"), ("net/bridge/bridge-nf-call-ip6tables", "1")];
 const PATH: &str = "path nfqueue";
@@ -20,7 +20,7 @@ const PATH: &str = "path nfqueue";
 /// Looks whether this kernel has what it takes, in a network in which nothing is yet, and has netfilter asked in it.
 ///
 /// # Errors
-/// [`Error::Lacking`]; what `iptables` said, where there is none.
+/// [`Error::Lacking`]; what `iptables` said, if it is missing.
 pub(crate) fn probe(middle: &Namespace) -> Result<()> {
     let lacks = |part, module, said: String| Error::Lacking { of: PATH, part, module, said };
     middle.enter(|| {
@@ -42,7 +42,8 @@ pub(crate) fn probe(middle: &Namespace) -> Result<()> {
     })?
 }
 
-/// Puts both ends of each link into a bridge of their own, in the network `middle`. What crosses it is dropped until somebody has the queues.
+/// Puts both ends of each link into a bridge of their own, in the network `middle`. Packets that cross it are dropped
+/// until a router has the queues.
 ///
 /// # Errors
 /// What `ip` or `iptables` said.

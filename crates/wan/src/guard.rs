@@ -1,8 +1,8 @@
-//! Who sees to it that what runs in the sites of a WAN ends with the process that made them, however that ends: a process of its own, for one that is
-//! killed does nothing any more. The signal that a parent's death sends reaches its children alone, and not what these have started; and a network is
-//! there for as long as somebody is in it.
+//! The guard: a process that ends what runs in the sites of a WAN when the process that made them ends, however it
+//! ends. A process of its own, because a killed one does nothing any more. The signal that a parent's death sends
+//! reaches its children alone, and not what these have started; and a network exists as long as a process is in it.
 //!
-//! It holds the sites until it ends: the number of a network that is gone is the next one's.
+//! It holds the sites until it ends, because the number of a network that is gone is used again.
 
 use std::collections::BTreeSet;
 use std::fs::{DirEntry, File};
@@ -18,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, getppid, pidfd_open, pidfd_send_s
 /// Among the arguments of every process that is a guard: it is where a site of another WAN is its place, and ends by itself.
 pub const GUARD_ARGUMENT: &str = "--guard-networks";
 
-/// How long whoever is there has to end after SIGTERM.
+/// How long each process has to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(3);
 /// Longer than a process takes to be gone that was killed.
 const GONE: Duration = Duration::from_secs(2);
@@ -31,17 +31,19 @@ fn network(file: &Stat) -> Network {
     (file.st_dev, file.st_ino)
 }
 
-/// Plays the guard in a process that `maker` has started for it, with these descriptors of its sites: waits until that has ended, or until there is
-/// something to read on standard input, if only that nobody has its other end. After `first`, in which whoever was told otherwise may end, it tells who is
-/// in the sites to end (SIGTERM), and kills whoever is left after three seconds. `watches` is called once nothing of that can fail any more.
+/// Plays the guard in a process that `maker` has started for it, with these descriptors of its sites: waits until that
+/// has ended, or until there is something to read on standard input, such as its end when no process has its other
+/// side. During `first`, processes that were asked to end in another way may do so. After that the guard asks the
+/// processes in the sites to end (SIGTERM), and kills those that are left after three seconds. `watches` is called once
+/// nothing of that can fail any more.
 ///
 /// # Errors
-/// What the system said: nobody was told anything.
+/// What the system said: no process got a signal.
 pub fn guard(maker: u32, first: Duration, sites: &[u32], watches: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let held = |number: &u32| Ok(network(&stat(format!("/proc/self/fd/{number}"))?));
     let networks = sites.iter().map(held).collect::<io::Result<BTreeSet<Network>>>()?;
     wait(maker, watches)?;
-    // Whoever was on the way there has arrived by then.
+    // A process that was on the way there has arrived by then.
     sleep(first);
     if all_in(&networks, Signal::TERM) && are_left(&networks, GRACE) {
         let began = Instant::now();
@@ -74,7 +76,7 @@ fn wait(maker: u32, watches: impl FnOnce() -> io::Result<()>) -> io::Result<()> 
     }
 }
 
-/// Whether somebody is there after so long.
+/// Whether a process is left when `after` has passed.
 fn are_left(networks: &BTreeSet<Network>, after: Duration) -> bool {
     let began = Instant::now();
     loop {
@@ -86,18 +88,19 @@ fn are_left(networks: &BTreeSet<Network>, after: Duration) -> bool {
     }
 }
 
-/// Sends it to all that are there; whether there was anybody.
+/// Sends the signal to all processes in the networks. Returns whether there were any.
 fn all_in(networks: &BTreeSet<Network>, signal: Signal) -> bool {
     let inside = inside(networks);
     for process in &inside {
-        // Whoever has ended needs none.
+        // A process that has ended needs no signal.
         let _ = pidfd_send_signal(process, signal);
     }
     !inside.is_empty()
 }
 
-/// The processes that are in one of these networks, but for guards of others, which end by themselves: by their directories in /proc, each of which is one
-/// process's for good, whoever has its number later. One that has ended, and that nobody has waited for yet, is in none.
+/// The processes that are in one of these networks, but for guards of others, which end by themselves: by their
+/// directories in /proc, each of which is one process's for good, even if another process has its number later. One
+/// that has ended and was not yet waited for is in no network.
 fn inside(networks: &BTreeSet<Network>) -> Vec<OwnedFd> {
     let found = |entry: DirEntry| {
         let number: u32 = entry.file_name().to_str()?.parse().ok()?;

@@ -11,7 +11,7 @@ use crate::chance::Chance;
 
 /// The exponent of the Pareto law: of the laws with a mean and a variance, one with a heavy tail.
 const PARETO_EXPONENT: f64 = 3.0;
-/// A Pareto law has no longest delay; here it ends at so many times its mean (one draw in a hundred million is cut).
+/// A Pareto law has no longest delay; here it ends at this many times its mean (one draw in a hundred million is cut).
 const LONGEST_PARETO: f64 = 1000.0;
 /// Lines of a file of delays.
 const MOST_SAMPLES: usize = 1_000_000;

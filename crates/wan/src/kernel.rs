@@ -140,7 +140,7 @@ fn queues(middle: &Namespace, what: &str, number: usize, mtu: u32, ways: &[Way; 
     let (mut lines, mut tables) = (vec![], vec![]);
     for (end, (way, name)) in ways.iter().zip(["there", "back"]).enumerate() {
         let [_, queue, _, to] = places(number, end);
-        // Who has come here has looked at them before.
+        // The caller has checked them before.
         let words = words(way, mtu, name).map_err(|refused| Error::Kernel(io::Error::other(refused)))?;
         lines.push(format!("qdisc {what} dev {queue} root {}", words.queue));
         lines.push(format!("qdisc {what} dev {to} root {}", words.wire));

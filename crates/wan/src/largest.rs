@@ -1,8 +1,9 @@
-//! How many bytes of IP a frame of several packets may have on an interface, which is 64 KiB unless somebody says otherwise, and beyond it where the
-//! kernel knows how ("BIG TCP": IFLA_GSO_MAX_SIZE and what stands beside it in include/uapi/linux/if_link.h; IPv6 from Linux 5.19 on, IPv4 from 6.3).
+//! How many bytes of IP a frame of several packets may have on an interface. The default is 64 KiB. It can be set,
+//! beyond 64 KiB only where the kernel knows how ("BIG TCP": IFLA_GSO_MAX_SIZE and what stands beside it in
+//! include/uapi/linux/if_link.h; IPv6 from Linux 5.19 on, IPv4 from 6.3).
 //!
-//! What a kernel and a router do for a frame they do a sixth as often then. Whoever looks at such a frame finds no length in its IP header, which has
-//! no room for it: 0 by IPv4, an option (RFC 2675) by IPv6.
+//! What a kernel and a router do for a frame they do a sixth as often then. A reader of such a frame finds no length in
+//! its IP header, which has no room for it: 0 by IPv4, an option (RFC 2675) by IPv6.
 //!
 //! ```text
 //!  16..18 | 18..20 | 20..24    | 24..32 | 32..
@@ -23,8 +24,8 @@ pub const LARGEST_FRAME: u32 = 384 << 10;
 /// IFLA_GSO_MAX_SIZE and IFLA_GRO_MAX_SIZE, and the same for IPv4 alone.
 const SIZES: [i32; 4] = [41, 58, 63, 64];
 
-/// Has an interface of the network that this thread is in take frames of up to so many bytes of IP. A kernel that knows no frames beyond 64 KiB,
-/// or none of IPv4, stays as it is.
+/// Has an interface of the network that this thread is in take frames of up to `bytes` bytes of IP. A kernel that knows
+/// no frames beyond 64 KiB, or none of IPv4, stays as it is.
 ///
 /// # Errors
 /// What the system said.

@@ -1,10 +1,11 @@
 //! A WAN in a box: links between networks that delay, jitter, drop, reorder, duplicate, corrupt, limit and queue packets.
 //!
-//! What decides is [`Machine`], one direction of a link: it takes packets, the time and a seed, and says what leaves when. It follows the network
-//! emulator NemC (H.-W. Jin, S. Narravula, K. Vaidyanathan, D. K. Panda, "NemC: A Network Emulator for Cluster-of-Clusters", 2006; dissertation
-//! 8.2): packets are released on demand, by every packet that comes and by whoever is idle, and not by the ticks of a timer; of every
-//! block of `drop_rate` packets exactly one is lost, and of every `ooo_rate` exactly one is delayed by more than the others. [`Way`] holds what
-//! a direction does, and is read from options such as `delay=10ms` ([`DEFINITIONS`]).
+//! What decides is [`Machine`], one direction of a link: it takes packets, the time and a seed, and says what leaves
+//! when. It follows the network emulator NemC (H.-W. Jin, S. Narravula, K. Vaidyanathan, D. K. Panda, "NemC: A Network
+//! Emulator for Cluster-of-Clusters", 2006; dissertation 8.2): packets are released on demand, by every packet that
+//! comes and by an idle caller, and not by the ticks of a timer; of every block of `drop_rate` packets exactly one is
+//! lost, and of every `ooo_rate` exactly one is delayed by more than the others. [`Way`] holds what a direction does,
+//! and is read from options such as `delay=10ms` ([`DEFINITIONS`]).
 //!
 //! What does input and output is [`router`], which runs machines between the ends of virtual links, and [`Wan`], which makes the networks of a
 //! [`Plan`]: sites with addresses, and links between them. Where it is asked for, netem of the kernel runs the links instead ([`Backend`]).

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use crate::chance::Chance;
 use crate::units::Probability;
 
-/// One packet, at a random place, in every block of so many: dissertation 8.2.2, *drop_rate* and *ooo_rate*. Unlike a probability it chooses
-/// exactly one of each block, so what a short run sees is known beforehand.
+/// One packet, at a random place, in every block of `length`: dissertation 8.2.2, *drop_rate* and *ooo_rate*. Unlike a
+/// probability it chooses exactly one of each block, so what a short run sees is known beforehand.
 #[derive(Clone, Debug)]
 pub(crate) struct Blocks {
     length: u64,

@@ -1,9 +1,10 @@
 //! One direction of a link, as a machine: it takes packets and the time, and says what leaves when.
 //!
-//! A packet first waits in the queue of the rate limit, if there is one, and is transmitted; then it is on the wire, where it is lost,
-//! duplicated, corrupted and delayed. So what the wire loses has taken its time of the transmitter, and what the queue drops has not, as on
-//! a real line. Nothing here looks at a clock: what leaves is told the exact moment at which it should, and whoever has the clock asks as often
-//! as it can, with every packet that comes and when it is idle (dissertation 8.2.2, on-demand scheduling).
+//! A packet first waits in the queue of the rate limit, if there is one, and is transmitted; then it is on the wire,
+//! where it is lost, duplicated, corrupted and delayed. So what the wire loses has taken its time of the transmitter,
+//! and what the queue drops has not, as on a real line. The machine looks at no clock: each packet that leaves carries
+//! the exact moment at which it should. The caller, which has the clock, asks as often as it can, with every packet
+//! that comes and when it is idle (dissertation 8.2.2, on-demand scheduling).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -253,7 +254,7 @@ impl<T: Clone> Machine<T> {
         first.into_iter().chain(self.queue.next().map(|begins| (begins, None))).min_by_key(|(at, _)| *at)
     }
 
-    /// The next packet that is due at `now`. To be asked until there is none.
+    /// The next packet that is due at `now`. Call it until it returns `None`.
     pub fn leave(&mut self, now: Time) -> Option<Leaving<T>> {
         self.transmit(now);
         if self.under_way.peek()?.0.leaving.due > now {
@@ -274,7 +275,7 @@ impl<T: Clone> Machine<T> {
         self.last_arrival
     }
 
-    /// Nothing is drawn for any packet, and nobody waits for anything.
+    /// The way only delays: it draws nothing for any packet, and no packet waits in a queue.
     pub(crate) fn has_delay_alone(&self) -> bool {
         !self.way.needs_single_packets() && self.way.trace.is_none() && self.queue.next().is_none()
     }

@@ -1,4 +1,4 @@
-//! Messages of netlink (include/uapi/linux/netlink.h), as far as they are the same whoever in the kernel they are for.
+//! Messages of netlink (include/uapi/linux/netlink.h), as far as they are the same for every part of the kernel.
 //!
 //! ```text
 //!  0..4  | 4..6 | 6..8  | 8..12  | 12..16 | 16..
@@ -43,7 +43,7 @@ pub(crate) fn answer(message: &[u8]) -> Option<io::Result<()>> {
     })
 }
 
-/// So many bytes that stand at `at`.
+/// The `N` bytes that stand at `at`.
 pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }

@@ -32,7 +32,7 @@ pub enum Error {
     /// The plan cannot be.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// There is no site of this name.
+    /// No site has this name.
     #[error("there is no site {name:?}; there are {}", known.join(", "))]
     NoSite {
         /// What was given.
@@ -40,7 +40,7 @@ pub enum Error {
         /// The names that there are.
         known: Vec<String>,
     },
-    /// There is no link of this name.
+    /// No link has this name.
     #[error("there is no link {name:?}; there are {}", known.join(", "))]
     NoLink {
         /// What was given.
@@ -67,7 +67,7 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
-    /// An interface could not be told whether to take large frames.
+    /// The setting for large frames of an interface could not be changed.
     #[error("{link}: how packets are segmented cannot be set: {source}")]
     Segmentation {
         /// The link, and its interface.
@@ -98,7 +98,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether whoever asked may not make networks. Then nothing was made.
+    /// Whether the user may not make networks. Then nothing was made.
     pub fn is_not_permitted(&self) -> bool {
         use verbena_namespaces::Error::Make;
         matches!(self, Error::Network(Make(source)) if source.kind() == io::ErrorKind::PermissionDenied)
@@ -317,7 +317,7 @@ fn segment(link: &str, way: &Way) -> Result<()> {
     done.map_err(|source| Error::Segmentation { link: link.into(), source })
 }
 
-/// Frames that nobody copies may be larger than is usual.
+/// Frames that are not copied may be larger than is usual.
 fn enlarge(network: &Namespace, ends: &[String]) -> Result<()> {
     let enlarge = |link: &String| {
         let done = take_frames_of(link, LARGEST_FRAME);
@@ -357,7 +357,7 @@ fn site_commands(plan: &Plan, number: usize) -> Vec<String> {
     commands
 }
 
-/// What a site is told before it has links. `forwards`: packets between others go through it.
+/// Settings of a site before it has links. `forwards`: packets between others go through it.
 fn prepare(forwards: bool) -> Result<()> {
     let always = [
         ("net/ipv4/conf/all/rp_filter", "0"),

@@ -42,7 +42,7 @@ pub fn take_large_frames(interface: &str, takes: bool) -> io::Result<()> {
     }
     let mut names = vec![0u32; 3 + count * NAME / 4];
     names[..3].copy_from_slice(&[ETHTOOL_GSTRINGS, ETH_SS_FEATURES, counts.count]);
-    // SAFETY: the kernel writes so many names behind the three words, for which there is room.
+    // SAFETY: the kernel writes `count` names behind the three words, for which there is room.
     unsafe { ask(&socket, interface, names.as_mut_ptr().cast())? };
     let names: Vec<u8> = names[3..].iter().flat_map(|word| word.to_ne_bytes()).collect();
     let mut request = request(names.chunks_exact(NAME), takes);
@@ -83,7 +83,7 @@ unsafe fn ask(socket: &impl AsRawFd, interface: &str, request: *mut c_void) -> i
         *place = byte.cast_signed();
     }
     asked.ifr_ifru.ifru_data = request.cast();
-    // SAFETY: the name has an end, and the rest is promised by who calls.
+    // SAFETY: the name has an end, and the caller promises the rest.
     match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut asked) } {
         ..0 => Err(io::Error::last_os_error()),
         _ => Ok(()),

@@ -180,7 +180,7 @@ pub static DEFINITIONS: [Definition; 16] = [
 /// What is wrong with an option.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// There is none of this name.
+    /// No option has this name.
     #[error("there is no option {name:?}; there are {}", names())]
     Unknown {
         /// What was written.

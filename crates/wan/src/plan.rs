@@ -12,13 +12,13 @@ use crate::options::OptionError;
 use crate::router::{DataPath, Mode};
 use crate::way::{Impossible, Way};
 
-/// Letters of the name of a site or a link: as many as the name of an interface may have (IFNAMSIZ of Linux).
+/// Characters of the name of a site or a link: as many as the name of an interface may have (IFNAMSIZ of Linux).
 pub const MAX_NAME: usize = 15;
 
 /// The least and the most of an IP packet: what IPv6 asks for (RFC 8200, section 5), and what fits into a frame.
 const MTUS: std::ops::RangeInclusive<u32> = 1280..=65_521;
 
-/// More would not be told apart in the addresses that sites get by themselves.
+/// More sites could not be distinguished in the addresses that sites get by themselves.
 const MOST_SITES: usize = 250;
 const MOST_LINKS: usize = 250;
 
@@ -92,15 +92,15 @@ pub enum PlanError {
     Overlap {
         /// The address.
         address: IpAddr,
-        /// Who has it.
+        /// The site that has it.
         first: String,
-        /// Who would have it too.
+        /// The site that would have it too.
         second: String,
     },
-    /// An address that is no host's.
+    /// An address that is not a host's.
     #[error("{site}: {address} is not the address of a host")]
     Address {
-        /// Whose.
+        /// The site.
         site: String,
         /// Which.
         address: IpAddr,
@@ -153,7 +153,7 @@ impl Site {
     }
 }
 
-/// The next step from one site towards another: by which link, and to whom.
+/// The next step from one site towards another: the link, and the site behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hop {
     pub link: usize,

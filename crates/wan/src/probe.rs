@@ -38,13 +38,14 @@ impl Probe {
         let (from, to) = (open(from, (any, 0).into())?, open(to, (address, PORT).into())?);
         from.connect((address, PORT))?;
         to.set_nonblocking(true)?;
-        // What is released at once is not to be lost behind the router. Who may not have so much has what is usual.
+        // What is released at once is not to be lost behind the router. Without the right to a buffer of this size it
+        // has the usual one.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&to, RECEIVING);
         Ok(Probe { from, to, next: 0, received: vec![0; 1 << 16].into() })
     }
 
-    /// From now on a datagram that is longer than `segment` bytes leaves as one large frame of several such datagrams (UDP_SEGMENT), and comes as
-    /// one if nobody on the way has taken it apart (UDP_GRO).
+    /// From now on a datagram that is longer than `segment` bytes leaves as one large frame of several such datagrams
+    /// (UDP_SEGMENT), and comes as one if nothing on the way has taken it apart (UDP_GRO).
     ///
     /// # Errors
     /// What the system said: it may know no such frames.

@@ -40,7 +40,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// From now on it drops by this; who waits goes on waiting.
+    /// From now on it drops by this; packets that wait go on waiting.
     pub fn drop_by(&mut self, codel: Option<CoDelOptions>) {
         self.codel = codel.map(CoDel::new);
     }

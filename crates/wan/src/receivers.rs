@@ -1,8 +1,8 @@
 //! Which processor receives what comes to an interface (receive packet steering, Documentation/networking/scaling.rst of the kernel).
 //!
-//! Without it each frame is received by the processor of whoever sends it, so that frames overtake each other where their sender moves, or where an
-//! acknowledgement has the kernel send too. With it a frame crosses from one processor to another, which takes microseconds, many of them where that
-//! one has to be woken first.
+//! Without it the processor of the sender receives each frame, so that frames overtake each other where their sender
+//! moves, or where an acknowledgement has the kernel send too. With it a frame crosses from one processor to another,
+//! which takes microseconds, many of them where that one has to be woken first.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -40,7 +40,7 @@ impl Receivers {
         Ok(Receivers { folder: File::open("/sys/class/net")?, interfaces })
     }
 
-    /// From now on this processor receives what comes to them; if there is none, that of whoever sends it.
+    /// From now on this processor receives what comes to them; for `None` that of the sender.
     ///
     /// # Errors
     /// What the system said.
@@ -70,7 +70,7 @@ pub(crate) struct Steering {
 }
 
 impl Steering {
-    /// From now on these processors receive what comes to the sites and to the router; for `None` that of whoever sends it.
+    /// From now on these processors receive what comes to the sites and to the router; for `None` that of the sender.
     pub fn put(&self, of_sites: Option<usize>, of_router: Option<usize>) {
         let sites = self.sites.iter().map(|site| (site, of_sites));
         let router = self.router.iter().map(|router| (router, of_router));

@@ -138,7 +138,7 @@ impl Router {
             let joined = setting.network.join().map_err(io::Error::other);
             match joined.and_then(|()| Runner::new(setting)) {
                 Ok(runner) => {
-                    // Who started it waits for this.
+                    // The thread that started it waits for this.
                     let _ = started.send(Ok(()));
                     runner.run(&inbox, &waked);
                 }

@@ -90,9 +90,9 @@ impl fmt::Display for Rate {
 /// How much may wait in front of a rate limit: `1000` packets, `64KiB`, or what takes `50ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// So many packets.
+    /// A number of packets.
     Packets(u64),
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
     /// A packet that would have to wait longer is dropped.
     Time(Duration),

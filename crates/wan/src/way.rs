@@ -41,7 +41,7 @@ pub struct Way {
     pub may_overtake: bool,
     /// Packets lost, each by itself.
     pub loss: Probability,
-    /// Exactly one packet in every block of so many is lost (dissertation 8.2.2).
+    /// Exactly one packet in every block of this many is lost (dissertation 8.2.2).
     pub drop_rate: Option<u64>,
     /// Packets lost in bursts.
     pub burst: Option<Burst>,
@@ -49,7 +49,7 @@ pub struct Way {
     pub duplicate: Probability,
     /// Packets in which one bit is changed.
     pub corrupt: Probability,
-    /// Exactly one packet in every block of so many takes `ooo_delay` (dissertation 8.2.2).
+    /// Exactly one packet in every block of this many takes `ooo_delay` (dissertation 8.2.2).
     pub ooo_rate: Option<u64>,
     /// More than the delay of the way.
     pub ooo_delay: Option<Duration>,

@@ -1,8 +1,9 @@
 //! `content.keys`: how many of the requests of a real key trace a cache answers, by its size and by what it replaces.
 //!
-//! A question of our own. The trace is one of Twitter's in-memory caches; each of its keys is a product of a shop, each request one for the
-//! product's page, in the order of the trace. It holds reads only, so updates are synthesised: after every so many requests a product is changed,
-//! drawn from the trace's requests, and so as popular as they make it. What is counted are hits; nothing is timed.
+//! A question of our own. The trace is one of Twitter's in-memory caches; each of its keys is a product of a shop, each
+//! request one for the product's page, in the order of the trace. It holds reads only, so updates are synthesised:
+//! after a fixed number of requests a product is changed, drawn from the trace's requests, and so as popular as they
+//! make it. What is counted are hits; nothing is timed.
 
 use super::machines::Cores;
 use super::measured::{Said, axis, median, ratio};
@@ -175,7 +176,7 @@ impl Variant {
     }
 }
 
-/// So many of so many, of which each is one sample.
+/// The percentage of `part` in `of` samples.
 fn percent(part: u64, of: u64) -> RoundSummary {
     RoundSummary::one(100.0 * part as f64 / of as f64, of)
 }

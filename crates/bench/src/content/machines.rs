@@ -12,7 +12,7 @@ use crate::child::{CHILD_ARGUMENT, ON_CORE, program};
 use crate::cores;
 use crate::error::BenchError;
 
-/// How much of what a process printed is told when it fails.
+/// How much of a failed process's output is reported, in bytes.
 const TOLD: usize = 2_000;
 
 /// How long a server may take to listen.

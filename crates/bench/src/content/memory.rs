@@ -1,7 +1,8 @@
 //! `content.memory`: what a cached page takes in memory, and how soon after its start a proxy answers from the cache.
 //!
-//! No figure of the papers. Pages are asked for once each, through a proxy with a home of its own, and the memory that both processes take is
-//! looked at on the way. A page's key, the fields of its head that no other page has, and its body are not counted: everybody must keep them.
+//! No figure of the papers. Pages are asked for once each, through a proxy with a home of its own, and the memory that
+//! both processes take is looked at on the way. A page's key, the fields of its head that no other page has, and its
+//! body are not counted: every cache must keep them.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -28,7 +29,7 @@ const BODY: usize = 512;
 const KEY: usize = 16;
 /// Pages that are there before anything is counted: by then connections, threads and tables have what they begin with.
 const BEFORE: u32 = 2_000;
-/// Of the pages that were asked for, that part at least must be kept. Of a few the store thinks that nobody will ask again.
+/// At least this part of the requested pages must be kept. Of a few pages the store expects no further request.
 const KEPT: f64 = 0.99;
 /// For so long after its answer a page may be on its way into the store.
 const STORING: Duration = Duration::from_secs(5);
@@ -46,7 +47,7 @@ const WANTED: (f64, f64) = (200.0, 100.0);
 struct Variant {
     dependencies: u32,
     pages: u32,
-    /// Memory beside key, fields and body for each page, when there were so many.
+    /// Memory beside key, fields and body for each page, by the number of pages.
     looks: Vec<(f64, f64)>,
     /// What the proxy itself says that it keeps for a page, when all were there.
     said: f64,
@@ -57,8 +58,8 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let verbena = plan.verbena.ok_or(BenchError::NoProgram { name: plan.name })?;
     let cores = Cores::choose(plan.name)?;
     let (provider, fabric) = best_fabric(plan.name)?;
-    // A home keeps 1,048,576 dependencies at most, which decides how many pages may have nine. Short runs are for trying it: of so few
-    // pages what processes take besides is a good part.
+    // A home keeps 1,048,576 dependencies at most, which decides how many pages may have nine. Short runs are for
+    // trials: with so few pages, the other memory of the processes is a good part.
     let quick = plan.measuring < Duration::from_secs(60);
     let counts =
         if quick { [(0, 40_000), (1, 20_000), (9, 20_000)] } else { [(0, 1_000_000), (1, 200_000), (9, 100_000)] };
@@ -139,7 +140,7 @@ fn own_fields(stack: &Stack, dependencies: u32) -> Result<usize, BenchError> {
     Ok(own.filter_map(|line| Some(line.split_once(": ")?.1.len())).sum())
 }
 
-/// Milliseconds from the start of a proxy that nobody configured until it answers from its cache, round by round.
+/// Milliseconds from the start of a proxy without configuration until it answers from its cache, round by round.
 fn starts(verbena: &Path, cores: &Cores, rounds: u32, progress: &mut ProgressSink) -> Result<Vec<f64>, BenchError> {
     let folder = tempfile::tempdir().map_err(|error| BenchError::io(&std::env::temp_dir(), error))?;
     let [origin] = free_addresses()?;

@@ -34,9 +34,9 @@ const MOST_FILLED: u64 = 8 << 10;
 /// What stands behind the proxy, and how it tells of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Application {
-    /// Plain files, which nobody changes.
+    /// Plain files, which never change.
     Files,
-    /// A database. What is written is nobody's business: nothing is cached.
+    /// A database. Writes are not announced: nothing is cached.
     Untold,
     /// A database. The proxy takes every write for one of everything.
     OfEverything,
@@ -77,13 +77,13 @@ pub(super) struct Setup<'a> {
 /// How many pages there is room for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Room {
-    /// As nobody configured it, which is enough for every row but those that say otherwise.
+    /// The default, which is enough for every row but those that say otherwise.
     Usual,
     /// In the proxy's memory, for this part (of 1) of the database's pages.
     Share(f64),
-    /// At the home, words and dependencies of so many pages; in the proxy's memory, pages of a kilobyte each.
+    /// At the home, words and dependencies of this many pages; in the proxy's memory, pages of a kilobyte each.
     Pages(u32),
-    /// In the proxy's memory, for so many bytes, with this policy when they are taken; at the home, so many words.
+    /// In the proxy's memory, `memory` bytes, with this policy when they are taken; at the home, `words` words.
     Replacing { memory: u64, replacement: &'static str, words: usize },
 }
 
@@ -97,7 +97,7 @@ impl Setup<'_> {
         let place = directory.path();
         let [mut origin, address, api, home_api, mut proxy_node, mut home_node] = free_addresses()?;
         if self.network.is_some() {
-            // The ports are free there, where nobody else is.
+            // In these networks no other process takes ports.
             origin.set_ip(TARGET_AT.into());
             home_node.set_ip(TARGET_AT.into());
             proxy_node.set_ip(CALLER_AT.into());
@@ -179,7 +179,7 @@ impl Setup<'_> {
                 (format!("{memory}replacement = \"{replacement}\"\n"), format!("[pages]\nwords = {words}\n"))
             }
         };
-        // Nobody else is on a link of ours.
+        // No other host is on the experiment's own link.
         let insecure = self.network.is_some();
         format!(
             "[cluster]\nlease = \"10s\"\nmembers = [\n\
@@ -249,8 +249,8 @@ impl Stack {
     }
 }
 
-/// Addresses where nobody listens, each given once. Not of the ports that the system gives to connections (32768 and more): before a process
-/// listens at its own, a connection of another could be there.
+/// Addresses at which no process listens, each given once. Not of the ports that the system gives to connections (32768
+/// and more): before a process listens at its own, a connection of another could be there.
 pub(crate) fn free_addresses<const N: usize>() -> Result<[SocketAddr; N], BenchError> {
     static GIVEN: AtomicU32 = AtomicU32::new(0);
     // Experiments side by side begin in places of their own.

@@ -38,7 +38,8 @@ pub(super) struct Pools {
 }
 
 impl Pools {
-    /// So many proxies and passive nodes, each with this memory. [`ready`](Self::ready) waits for them.
+    /// Starts `proxies` proxies and `passive` passive nodes, each with this memory. [`ready`](Self::ready) waits for
+    /// them.
     pub(super) fn start(
         verbena: &Path,
         proxies: usize,

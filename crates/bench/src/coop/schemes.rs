@@ -83,7 +83,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Clients ask without a pause until this is over, or for so many requests each.
+    /// Clients ask without a pause until a time, or for a number of requests each.
     fn run(&mut self, origin: &Origin, files: u64, bytes: usize, end: End) -> Result<Stretch, BenchError> {
         let began = Instant::now();
         let asked = std::thread::scope(|scope| {
@@ -121,7 +121,7 @@ impl Stack {
 /// When clients stop.
 #[derive(Clone, Copy)]
 enum End {
-    /// After so many requests of each.
+    /// After this many requests of each.
     Requests(u64),
     /// Then.
     After(Duration),

@@ -1,7 +1,8 @@
 //! Two devices of soft-RoCE at the ends of one virtual link: the fabric of the papers, without an adapter.
 //!
-//! Their frames are the kernel's and cross no emulator of ours, so the delay is netem's, at either end of the link. Both devices are in the network of this
-//! process, for a network of its own would have none; somebody has made them there to be tried (`scripts/rdma-vm` starts a machine with two).
+//! Their frames are the kernel's and cross no emulator of this program, so netem delays them, at either end of the
+//! link. Both devices must exist in the network of this process, because a network of its own would have none
+//! (`scripts/rdma-vm` starts a machine with two).
 
 use std::fs::{self, File};
 use std::net::{IpAddr, Ipv6Addr};
@@ -22,7 +23,7 @@ const DEVICES: &str = "/sys/class/infiniband";
 const INTERFACES: &str = "/sys/class/net";
 /// By this number what a run that was killed has left is known to be of such a run.
 const HANDLE: &str = "7662:";
-/// Packets, more than there ever are on the way: netem drops what is beyond it, and has room for 1000 unless it is told otherwise.
+/// Packets, more than there ever are on the way: netem drops what is beyond this limit, which is 1000 by default.
 const LIMIT: &str = "1000000";
 
 /// One device, and what it is on.
@@ -46,7 +47,8 @@ pub(super) struct Adapters {
 }
 
 impl Adapters {
-    /// Those of this network; what comes to either of them interrupts its core. Why not, if there are none, or if there is no way to delay what they send.
+    /// The adapters of this network; what comes to either of them interrupts its core. An error says why they cannot be
+    /// used.
     pub(super) fn find(cores: [usize; 2]) -> Result<Self, String> {
         let ends = joined(ends(Path::new(DEVICES), Path::new(INTERFACES))).ok_or(
             "no two devices of soft-RoCE with addresses of IPv4 are at the ends of one virtual link here, where netem could delay what they \
@@ -137,7 +139,7 @@ fn taken(device: &str) -> Result<File, String> {
     }
 }
 
-/// Whether there is no queue, or one of ours, by what `tc` shows.
+/// Whether the interface has no queue, or one of this program, by what `tc` shows.
 fn is_free(queues: &str) -> bool {
     queues.trim().is_empty() || queues.contains("qdisc noqueue ") || queues.contains(&format!("qdisc netem {HANDLE} "))
 }

@@ -20,7 +20,7 @@ use crate::stats::{RoundSummary, Spread};
 
 /// Added each way. The kernel that forwards adds none, and every stream is held against it.
 const DELAYS: [Duration; 3] = [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(10)];
-/// A stream flows for so many times there and back before it is measured, and at least so long.
+/// A stream flows for this many round trips before it is measured, and at least for `SHORTEST_BEFORE`.
 const ROUND_TRIPS: u32 = 5;
 const SHORTEST_BEFORE: Duration = Duration::from_millis(50);
 /// It is measured for so long at least.
@@ -37,7 +37,7 @@ const CPU: &str = "processor time";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum System {
-    /// In frames of so many bytes of IP, where they are large.
+    /// In frames of this many bytes of IP, where they are large.
     Forwarding(u32),
     Router(Mode),
     /// The router in its mode precise, with packets that stay in the kernel.
@@ -288,7 +288,7 @@ impl Turn {
         if self.crossing == Crossing::Smallest { PACKETS } else { THROUGHPUT }
     }
 
-    /// At least so much of what a kernel forwards that was told nothing of frames.
+    /// The least part of what a kernel forwards with its default frames.
     fn wanted(&self, other: System) -> Option<f64> {
         let is_asked = self.crossing == Crossing::Large
             && matches!(self.system, System::Router(Mode::Precise) | System::Nfqueue)

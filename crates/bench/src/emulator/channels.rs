@@ -27,8 +27,9 @@ pub(super) struct Sent {
     pub(super) took: Duration,
 }
 
-/// Writes of `bytes` into the far one's region for so long, with `window` of them under way. At least one, like whatever is sent here: who shares
-/// its core may have to wait for longer than a turn takes.
+/// Writes `bytes` bytes into the far region again and again for `length`, with `window` writes under way. Makes at
+/// least one write, as all functions here do: on a shared core the sender may have to wait for longer than a turn
+/// takes.
 pub(super) fn write(pair: &Pair, bytes: usize, window: usize, length: Duration) -> Result<Sent, String> {
     let Pair { near, met, .. } = pair;
     let class = if bytes <= LARGEST_CONTROL { Class::Control } else { Class::Bulk };
@@ -52,7 +53,8 @@ pub(super) fn write(pair: &Pair, bytes: usize, window: usize, length: Duration) 
     Ok(Sent { bytes: messages * bytes as u64, messages, took: began.elapsed() })
 }
 
-/// Messages of so many bytes by each of these connections, as many as they take, until something was sent and `go_on` says that it is enough.
+/// Sends messages of `message` bytes by each of these connections, as many as they take, until something was sent and
+/// `go_on` returns false.
 pub(super) fn stream(connections: &[TcpStream], message: usize, go_on: impl Fn() -> bool) -> io::Result<Sent> {
     let mut body = Places::of(message, 0x5a);
     let (began, mut bytes) = (Instant::now(), 0);
@@ -92,7 +94,8 @@ fn unacknowledged(connections: &[TcpStream]) -> io::Result<u64> {
     })
 }
 
-/// Datagrams of `bytes` for so long, acknowledged by nobody, that begin with `number`; returns when the last one is to arrive, after `delay`.
+/// Sends datagrams of `bytes` that begin with `number` for a while, without acknowledgement; returns when the last one
+/// is to arrive, after `delay`.
 pub(super) fn fire(
     socket: &UdpSocket,
     number: u64,
@@ -103,12 +106,12 @@ pub(super) fn fire(
     let mut datagram = number.to_le_bytes().to_vec();
     datagram.resize(bytes, 0x5a);
     let (began, mut messages) = (Instant::now(), 0);
-    // Who takes them counts from the first to the last.
+    // The receiver counts from the first to the last.
     while began.elapsed() < length || messages < TOGETHER && began.elapsed() < PATIENCE {
         match socket.send(&datagram) {
             Ok(_) => {
                 messages += 1;
-                // Whoever is to take them shares this core, and nothing else would slow the sender down.
+                // The receiver shares this core, and nothing else would slow the sender down.
                 if messages % TOGETHER == 0 {
                     std::thread::yield_now();
                 }

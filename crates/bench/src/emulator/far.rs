@@ -1,4 +1,4 @@
-//! The process at the far site, and how it is told what to do.
+//! The process at the far site, and the orders that it gets.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -19,27 +19,28 @@ use crate::error::BenchError;
 /// What it is asked for by.
 pub(crate) const ROLE: &str = "far-site";
 
-/// Bytes of a region that nobody uses.
+/// Bytes of a region that is not used.
 const SMALLEST: u64 = 4_096;
 /// Bytes of datagrams that may wait to be read.
 const WAITING: usize = 8 << 20;
 
-/// What it is told.
+/// An order to the process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
     /// Open a node. Answered with its [`Card`].
     Open(Seat),
     /// The node of this number opens the region of another one.
     Meet { node: usize, other: Card },
-    /// Listen, with so many bytes for what was not read yet; none: as many as the system thinks right. Answered with where.
+    /// Listen, with `window` bytes for what was not read yet; `None`: as many as the system thinks right. Answered with
+    /// where.
     Listen { site: SocketAddr, window: Option<usize> },
-    /// Take so many connections. Answered with the number of the first.
+    /// Take `count` connections. Answered with the number of the first.
     Accept { count: usize },
     /// Open a socket for datagrams. Answered with where.
     Datagrams { site: SocketAddr },
     /// Do this until [`Order::End`].
     Begin(Work),
-    /// Compute so many steps, beside the work that has begun. Answered with how long that took.
+    /// Compute `steps` steps, beside the work that has begun. Answered with how long that took.
     Compute { steps: u64 },
     /// Leave off. Answered with what [`Came`].
     End,
@@ -244,7 +245,8 @@ impl Far {
         Ok(back.map(|()| Pair { near, met, number, card: far }))
     }
 
-    /// Connects so many sockets, which do not block. `window` is for how many bytes either end has room, if the system is not to decide.
+    /// Connects `count` sockets, which do not block. `window` is for how many bytes either end has room, if the system
+    /// is not to decide.
     pub(super) fn connect(
         &mut self,
         count: usize,
@@ -295,7 +297,7 @@ impl Far {
 pub(super) struct Beside<'a>(&'a mut Target);
 
 impl Beside<'_> {
-    /// Has it compute so many steps, and says how long that took.
+    /// Has the process compute `steps` steps, and returns how long that took.
     pub(super) fn compute(&mut self, steps: u64) -> Result<Duration, BenchError> {
         self.0.ask(&Order::Compute { steps }, "compute")
     }

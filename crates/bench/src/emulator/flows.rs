@@ -53,7 +53,7 @@ pub(super) fn large_windows(network: &Namespace) -> Result<(), BenchError> {
 }
 
 impl Flow {
-    /// A connection, and who writes and reads as much as it takes.
+    /// A connection, whose sender writes and whose receiver reads as much as it takes.
     pub(super) fn stream(ends: Ends<'_>) -> io::Result<Self> {
         let at = SocketAddr::new(ends.address, PORT);
         let listener = inside(ends.far, || TcpListener::bind(at))?;
@@ -116,9 +116,9 @@ impl Flow {
         Ok(Flow { shared, sender: sender.thread().clone(), threads: vec![sender, receiver], patience })
     }
 
-    /// Lets it flow, for `before` that and then while `measure` runs, which is told how much has come so far, and gives what came meanwhile:
-    /// bytes or datagrams. Then what was sent is waited for, looked at every `quiet`, as long as it may come: whatever becomes of the way after that
-    /// meets nothing on it.
+    /// Lets it flow, for `before` and then while `measure` runs, to which it gives a function that returns how much has
+    /// come so far. Returns what came meanwhile: bytes or datagrams. Then it waits for what was sent, looking every
+    /// `quiet`, as long as it may come: a later change of the way meets nothing on it.
     pub(super) fn run<T>(
         &self,
         before: Duration,

@@ -1,4 +1,5 @@
-//! From one thread to another by a word of memory: what a machine takes from whoever looks without rest, whatever it looks for.
+//! From one thread to another by a word of memory: what a machine adds to the delay of a thread that polls without
+//! rest.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU32, Ordering};

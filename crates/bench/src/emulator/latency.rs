@@ -1,6 +1,7 @@
 //! `wan.latency`: one way of a message between two sites, written into memory or sent by a socket.
 //!
-//! After Figures 8.5 and 8.10 of the dissertation: a message of so many bytes goes there, and one of as many comes back; half of it is one way.
+//! After Figures 8.5 and 8.10 of the dissertation: a message goes there, and one of as many bytes comes back; half of
+//! it is one way.
 
 use std::time::Duration;
 
@@ -128,7 +129,8 @@ fn turns(places: &[Place]) -> Vec<Turn> {
 }
 
 impl Place {
-    /// Over a cable either end has a core. A router that is exact does not give way to anybody: it has one, and both ends share the other one.
+    /// Over a cable either end has a core. A router that is exact keeps its core to itself, and both ends share the
+    /// other one.
     fn open(
         between: Between,
         wanted: &[Way],

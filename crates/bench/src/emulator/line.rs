@@ -14,13 +14,13 @@ use super::node::{Met, Node, PATIENCE, text};
 const COUNT_AT: u64 = 0;
 /// Where messages are written.
 pub(super) const BODY_AT: u64 = 4_096;
-/// Where something is written that nobody looks at.
+/// The place for writes that are never read.
 pub(super) const ASIDE_AT: u64 = BODY_AT + LARGEST as u64 / 2;
 /// Bytes of the word, which are the last of a message.
 const WORD: usize = 8;
 /// Larger writes travel with the bulk, as they would in any service.
 pub(super) const LARGEST_CONTROL: usize = 4 << 10;
-/// A message has at most so many bytes.
+/// The most bytes of a message.
 pub(super) const LARGEST: usize = 1 << 20;
 /// What the region of a node has to have for them.
 pub(super) const REGION: u64 = BODY_AT + LARGEST as u64;

@@ -18,7 +18,7 @@ use super::paths::Site;
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// The only view there is.
 const VIEW: ViewNumber = ViewNumber(1);
-/// Whoever is at the near site has a rank from here on.
+/// Nodes at the near site have ranks from here on.
 pub(super) const NEAR: u32 = 1;
 /// And at the far one.
 pub(super) const FAR: u32 = 1_001;
@@ -76,9 +76,10 @@ impl Node {
         let who = Incarnation::new(seat.rank, 1);
         let config = FabricConfig {
             provider: seat.choice,
-            // What is there is of no worth, and nobody else is on a link of ours; on one of adapters whoever reaches it can write.
+            // The data is worthless, and no other host is on the experiment's own link; on a link of adapters any host
+            // that reaches it can write.
             insecure: true,
-            // A site's address is none of its interface.
+            // The address of a site is not an address of its interface.
             xdp_interfaces: vec![seat.interface.clone()],
             xdp_mode: seat.mode,
             verbs_device: seat.device.clone(),

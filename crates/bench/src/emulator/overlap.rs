@@ -60,11 +60,11 @@ const BEGINNING: Duration = Duration::from_millis(4);
 /// What is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
-    /// A message there and back, with so many microseconds of computing in between.
+    /// A message there and back, with `computing` microseconds of computing in between.
     Hidden { way: Way, computing: u64 },
-    /// A read, or a request and its answer, of a process that computes for so many microseconds before it looks.
+    /// A read, or a request and its answer, of a process that computes for `load` microseconds before it looks.
     Fetched { way: Way, load: u64 },
-    /// A computation, with senders of so many bytes or without.
+    /// A computation, with senders of messages of a given length or without.
     Computed { senders: Option<(Way, usize)> },
 }
 
@@ -99,14 +99,16 @@ struct Taken {
 
 /// Two sites with a link between them.
 struct Place {
-    /// Whether the router has the core of the near end, and not that of the far one. Between adapters there is none.
+    /// Whether the router has the core of the near end, and not that of the far one. `None` between adapters, which
+    /// have no router.
     is_router_near: Option<bool>,
     ways: Ways,
     senders: Vec<(Way, Senders)>,
     path: Path,
 }
 
-/// Where a program of `xdp` receives it sees all packets, so it has places of its own. There too somebody is to be asked by a socket.
+/// Where a program of `xdp` receives, it sees all packets, so it has places of its own. There too a process is asked by
+/// sockets.
 const WITHOUT: [Way; 2] = [Way::OneSided(Provider::Tcp), Way::Sockets];
 const WITH: [Way; 2] = [Way::OneSided(Provider::Xdp), Way::Sockets];
 
@@ -174,7 +176,7 @@ fn turns(places: &[Place]) -> Vec<Turn> {
 }
 
 impl Place {
-    /// Each end has a core, and the router one of the two: that of whoever is not to be disturbed by it.
+    /// Each end has a core, and the router one of the two: that of the end that it may disturb.
     fn open(
         wanted: &[Way],
         is_router_near: bool,
@@ -187,7 +189,7 @@ impl Place {
         drop(stay);
         link.set(Duration::ZERO)?;
         let sites = link.sites()?;
-        // As an adapter interrupts the core of whoever it is for.
+        // As an adapter interrupts the core of its receiver.
         sites[1].network.enter(|| pin([sites[1].interface.to_owned()].into_iter(), far_core))?;
         let (mut ways, found) = Ways::open(wanted, sites, "link", &[ON_CORE, &far_core.to_string()])?;
         let mut senders = vec![];
@@ -202,7 +204,7 @@ impl Place {
 
     /// Each end has a core.
     fn of_adapters(adapters: Adapters, far_core: usize) -> Result<(Self, FabricFound), BenchError> {
-        // Somebody is to be asked by a socket.
+        // A process is asked by sockets too.
         let (ways, found) = Ways::by_adapters(&adapters, &[Way::Sockets], &[ON_CORE, &far_core.to_string()])?;
         let senders = Senders::of_fabric(Provider::Verbs, &ways, adapters.sites()[0])?.into_iter().collect();
         Ok((Place { is_router_near: None, ways, senders, path: Path::Adapters(adapters) }, found))

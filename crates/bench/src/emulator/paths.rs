@@ -13,7 +13,8 @@ use super::adapters::Adapters;
 use crate::error::BenchError;
 use crate::report::FabricFound;
 
-/// Of so many packets the router loses one: a rule that has to see every packet by itself, and finds none to lose in an hour.
+/// The router loses one packet of this many: a rule that has to see every packet by itself, and finds none to lose in
+/// an hour.
 const ONE_BY_ONE: u64 = 1_000_000_000_000;
 const LINK: &str = "wan";
 /// The router's thread sleeps while a link is so long and nothing crosses it. What connections still say to each other is not late for them.
@@ -28,7 +29,7 @@ pub(super) struct Ends<'a> {
     pub(super) address: IpAddr,
 }
 
-/// One of the two, as whoever is in it sees it.
+/// One of the two sites, as a process in it sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Site<'a> {
     pub(super) network: &'a Namespace,
@@ -126,7 +127,7 @@ impl Cable {
 pub(super) struct Forwarding {
     near: Namespace,
     far: Namespace,
-    /// It is there for as long as somebody holds it.
+    /// The network exists as long as this value.
     _middle: Namespace,
 }
 
@@ -136,7 +137,7 @@ const FORWARDED: [[Ipv4Addr; 2]; 2] = [
 ];
 
 impl Forwarding {
-    /// `single`: senders segment before they send. Otherwise frames have up to so many bytes of IP.
+    /// `single`: senders segment before they send. Otherwise frames have up to `frame` bytes of IP.
     pub(super) fn new(single: bool, frame: u32) -> Result<Self, BenchError> {
         let (near, middle, far) = (Namespace::new()?, Namespace::new()?, Namespace::new()?);
         for (site, name, [inner, outer]) in [(&near, "left", FORWARDED[0]), (&far, "right", FORWARDED[1])] {

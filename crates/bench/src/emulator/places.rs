@@ -9,7 +9,7 @@ use rustix::param::page_size;
 /// A multiple of 16, and odd as such, so that each of a page's is met before one is met again.
 const STEP: usize = 16 * 63;
 
-/// Room for so many bytes, at another place each time.
+/// Room for `length` bytes, at another place each time.
 pub(super) struct Places {
     room: Box<[u8]>,
     length: usize,
@@ -17,7 +17,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// For so many bytes, all of them this one.
+    /// For `length` bytes, all of them `byte`.
     pub(super) fn of(length: usize, byte: u8) -> Self {
         Places { room: vec![byte; length + page_size()].into(), length, at: 0 }
     }

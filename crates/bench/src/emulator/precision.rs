@@ -39,7 +39,8 @@ const OFTEN: Duration = Duration::from_millis(1);
 const SHORTEST: Duration = Duration::from_millis(20);
 /// Longer than asked no packet is waited for.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// What was wanted, in microseconds: the median's error, the 99th percentile's, and that from so many on.
+/// The wanted bounds, in microseconds: the median's error, the 99th percentile's, and the latter from `FAR`
+/// microseconds of delay on.
 const MEDIAN: f64 = 2.0;
 const P99: f64 = 15.0;
 const P99_FAR: f64 = 25.0;
@@ -402,7 +403,7 @@ fn median(rounds: &[RoundSummary], part: Part) -> String {
     number(Spread::of(&parts).map_or(0.0, |spread| spread.median))
 }
 
-/// The other program's error over ours.
+/// The other program's error divided by this router's.
 fn beside(turn: &Turn, theirs: &[RoundSummary], ours: &[RoundSummary]) -> Vec<Ratio> {
     let ratio = |(what, part): (&str, Part)| {
         let spread = Spread::ratio(&far_off(theirs, part), &far_off(ours, part))?;

@@ -118,7 +118,7 @@ fn waits(process: &mut Child) -> Option<String> {
         let lines = BufReader::new(output).lines().map_while(Result::ok);
         for line in lines {
             if let Some(rest) = line.strip_prefix(WAITS) {
-                // Who waited may have given up.
+                // The waiting thread may have given up.
                 let _ = sender.send(rest.to_owned());
             }
         }

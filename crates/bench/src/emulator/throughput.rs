@@ -30,21 +30,21 @@ use crate::stats::{RoundSummary, Spread};
 const DELAYS: [u64; 5] = [0, 10, 100, 1_000, 10_000];
 /// The larger ones.
 const LARGE: [u64; 2] = [1_000, 10_000];
-/// So many round trips of what the link adds are sent for, at least, and so long.
+/// Sends for at least this many round trips of what the link adds, and at least for `SHORTEST`.
 const TRIPS: u32 = 1;
 const SHORTEST: Duration = Duration::from_millis(2);
 
 /// Bytes of a datagram: the largest is that of the paper.
 const DATAGRAMS: [usize; 2] = [256, 2 << 10];
-/// Bytes of a write, so many of which are under way.
+/// Bytes of a write. `WINDOW` writes are under way.
 const WRITES: [usize; 3] = [2 << 10, 32 << 10, 1 << 20];
 const WINDOW: usize = 8;
-/// How many writes of so many bytes are under way.
+/// How many writes of `MIDDLE` bytes are under way.
 const MIDDLE: usize = WRITES[1];
 const WINDOWS: [usize; 3] = [1, WINDOW, 64];
 /// Bytes that either end of a connection has room for; none: the system decides.
 const BUFFERS: [Option<usize>; 3] = [Some(64 << 10), Some(512 << 10), None];
-/// A connection gets a message of so many bytes after the other, as in the paper.
+/// The bytes of each message of a connection, one after the other, as in the paper.
 const SOCKET_MESSAGE: usize = 2 << 20;
 /// Connections side by side, with the least room each.
 const STREAMS: [usize; 4] = [1, 2, 4, 8];
@@ -56,11 +56,11 @@ const MB: &str = "throughput (MB/s)";
 /// What carries the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Channel {
-    /// Messages of so many bytes, acknowledged by nobody.
+    /// Messages of this many bytes, without acknowledgement.
     Datagrams(usize),
-    /// Writes of so many bytes, so many of which are under way.
+    /// Writes of `bytes` bytes, with `window` of them under way.
     Writes { by: Provider, bytes: usize, window: usize },
-    /// Connections with so much room, so many of them.
+    /// `streams` connections, each with room for `window` bytes.
     Sockets { window: Option<usize>, streams: usize },
 }
 
@@ -421,7 +421,7 @@ fn panels(measurements: &[Measurement]) -> Vec<Panel> {
         panel.y.logarithmic = true;
         panel
     };
-    // Without adapters nothing is in theirs.
+    // Without adapters their figures have no series.
     figures().into_iter().map(figure).filter(|panel| !panel.series.is_empty()).collect()
 }
 

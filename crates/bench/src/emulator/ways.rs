@@ -92,7 +92,7 @@ impl Ways {
         })
     }
 
-    /// Whether there is this one, for messages of so many bytes.
+    /// Whether this way exists, for messages of `bytes` bytes.
     pub(super) fn has(&self, way: Way, bytes: usize) -> bool {
         match way {
             Way::OneSided(provider) => self.pair(provider).is_some_and(|pair| {
@@ -107,13 +107,14 @@ impl Ways {
         self.pairs.iter().find(|(of, _)| *of == provider).map(|(_, pair)| pair)
     }
 
-    /// Who executes what is one-sided; `None` of what is not.
+    /// What executes one-sided operations; `None` for a way of another kind.
     pub(super) fn executor(&self, way: Way) -> Option<Executor> {
         let Way::OneSided(provider) = way else { return None };
         Some(self.pair(provider)?.near.fabric.capabilities().executor)
     }
 
-    /// What `act` gives, with the connection to somebody who computes for `load`, and then looks whether a message of `bytes` has come that is to be answered.
+    /// What `act` gives, with the connection to a process that computes for `load`, and then looks whether a message of
+    /// `bytes` has come that is to be answered.
     pub(super) fn loaded<T>(
         &mut self,
         load: Duration,
@@ -126,7 +127,7 @@ impl Ways {
         Ok(far.during(work, |_| act(&sockets.near[0], pairs))?.0)
     }
 
-    /// What `act` gives, which has a line to somebody who answers each message with another one.
+    /// What `act` gives, which has a line to a process that answers each message with another one.
     pub(super) fn answered<T>(
         &mut self,
         way: Way,

@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use super::line::{Line, Route};
 use super::places::Places;
 
-/// What it is told to do.
+/// The work of the far process.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum Work {
     /// Answer each message with another one of as many bytes, and compute for so long before each look whether one has come.
     Answer { route: Route, bytes: usize, load: Duration },
     /// Nothing but what is asked for.
     Nothing,
-    /// Take what comes by so many connections, from this one on.
+    /// Take what comes by `count` connections, from `first` on.
     Take { first: usize, count: usize },
     /// Take what comes as datagrams that begin with this number. Others are late.
     TakeDatagrams { number: u64 },
@@ -42,7 +42,7 @@ const FIRST: Duration = Duration::from_secs(1);
 /// As much is taken at once.
 const AT_ONCE: usize = 256 << 10;
 
-/// Computes until so much time is over, and says how much was.
+/// Computes for `length`. Returns for how long it did.
 pub(super) fn compute_for(length: Duration) -> Duration {
     compute_while(length, || true)
 }
@@ -55,10 +55,10 @@ fn compute_while(length: Duration, is_wanted: impl Fn() -> bool) -> Duration {
     began.elapsed()
 }
 
-/// So many steps take less than a microsecond.
+/// This many steps take less than a microsecond.
 const COARSE: u64 = 100;
 
-/// So many steps of a computation (xorshift), with nothing in memory.
+/// Computes `steps` steps of a xorshift, with nothing in memory.
 pub(super) fn compute(steps: u64) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     for _ in 0..steps {
@@ -167,7 +167,7 @@ impl<'a> Taking<'a> {
 
     fn take_all(&mut self) -> io::Result<()> {
         for source in &self.sources {
-            // So that nobody waits for one whose sender never rests.
+            // Bounded, so that the others need not wait for a source whose sender never rests.
             for _ in 0..64 {
                 let into = self.into.next();
                 match source.read(into) {
@@ -188,8 +188,8 @@ impl<'a> Taking<'a> {
         Ok(())
     }
 
-    /// What was sent by connections is here, for it was acknowledged. Of datagrams nobody knows: they are waited for while some come, and longer for the
-    /// first.
+    /// What was sent by connections is here, for it was acknowledged. Whether datagrams arrive is unknown: the process
+    /// waits while some come, and longer for the first.
     fn take_rest(&mut self) -> io::Result<()> {
         self.take_all()?;
         if !self.sources.iter().any(Source::is_unacknowledged) {

@@ -1,4 +1,4 @@
-//! `locks.basic`: what it takes to get a lock that nobody else wants, and to give it back.
+//! `locks.basic`: what it takes to get a lock that no other client wants, and to give it back.
 //!
 //! After Figures 4.6 and 4.7 and Table 4.2: three schemes, answers looked for or waited for. Beside each stand the batch that takes a free lock in one
 //! round trip, by itself, and the way to a node's service without its network: a lock that another program of the node shares already.

@@ -26,16 +26,16 @@ const FIRST_WAITER: usize = 2;
 const WAITERS: [usize; 5] = [1, 2, 4, 8, 16];
 const MOST: usize = WAITERS[WAITERS.len() - 1];
 const HOLDS: [Duration; 2] = [Duration::ZERO, Duration::from_millis(1)];
-/// Waiters of whom it is counted what they say.
+/// Waiters whose messages and operations are counted.
 const COUNTED: usize = 8;
 /// How long all of them have waited before the holder lets go: longer than it takes to get into the queue.
 const QUEUEING: Duration = Duration::from_millis(3);
-/// Looks at most until nobody says anything any more.
+/// The most looks until no node sends anything any more.
 const MOST_LOOKS: usize = 50;
 /// How long they are watched while they wait.
 const WATCHED: Duration = Duration::from_millis(30);
 
-/// What the chapter found at most: so much longer than N-CoSED does it take.
+/// The largest ratios that the chapter found: how much longer than N-CoSED it takes.
 const SHARED_DQNL: f64 = 4.17;
 const SHARED_SRSL: f64 = 1.25;
 const EXCLUSIVE_MESSAGES: f64 = 2.0;
@@ -54,7 +54,8 @@ struct Turn {
 enum Taken {
     /// Microseconds until the last has it.
     Last(RoundSummary),
-    /// What was sent and posted by those who waited while they did; and letters for each from the release on, of all nodes.
+    /// What the waiters sent and posted while they waited; and messages for each waiter from the release on, of all
+    /// nodes.
     Said(Counts, f64),
 }
 

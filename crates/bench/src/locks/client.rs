@@ -35,7 +35,7 @@ const NAME: &str = "bench";
 /// One that is held shared all the while.
 const SHARED: &str = "bench-shared";
 
-/// What a client is told to do.
+/// An order to a client.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
     /// Take and release the lock again and again with pauses. Answer: [`Timed`].
@@ -48,7 +48,7 @@ pub(super) enum Order {
 
 /// Something that has locks.
 pub(super) trait Service {
-    /// Waits until this lock is its.
+    /// Waits until the client holds this lock.
     fn acquire(&mut self, name: &str) -> Result<(), String>;
     /// Gives it back.
     fn release(&mut self, name: &str) -> Result<(), String>;

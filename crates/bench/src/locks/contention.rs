@@ -1,4 +1,5 @@
-//! `locks.contention`: nodes that want one lock exclusively, again and again: how often it is had, by whom, and how long it is waited for.
+//! `locks.contention`: nodes that want one lock exclusively, again and again: how often each gets it, and how long it
+//! waits.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A fabric that counts what is posted and sent by it, while it is told to.
+//! A fabric that counts what is posted and sent by it, while counting is on.
 
 use std::ops::Sub;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) struct Counts {
     pub(super) batches: u64,
     /// Atomics in them.
     pub(super) atomics: u64,
-    /// Letters that were sent: messages that say something.
+    /// Messages that were sent, apart from acknowledgements.
     pub(super) letters: u64,
     /// Messages that only say that others arrived.
     pub(super) acknowledgements: u64,

@@ -1,4 +1,4 @@
-//! A node of these experiments, a process: stations, which do what they are told, one at a time.
+//! A node of these experiments, a process: stations, which carry out one order at a time.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -22,31 +22,32 @@ use crate::web::KeyTrace;
 /// What a node is asked for by.
 pub(crate) const ROLE: &str = "lock-node";
 
-/// From one sample to the next, so that what one leaves to be done is over when the next begins, and nobody is awake by chance.
+/// From one sample to the next, so that what one leaves to be done is over when the next begins, and no thread is awake
+/// by chance.
 pub(super) const PAUSE: Duration = Duration::from_micros(100);
 /// Samples that a stretch has at least.
 const FEWEST: usize = 3;
 /// Locks that are taken before any is timed: the first time in a view a node asks the home where its words are.
 const WARMING: usize = 2;
 
-/// What a station is told to do.
+/// An order to a station.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
     /// Be in this view. The key is of a home's words for batches without a service. Answer: nothing.
     Meet { view: View, words: RegionKey },
-    /// Take a lock that nobody else wants, and release it, again and again. Answer: [`Timed`].
+    /// Take a lock that no other client wants, and release it, again and again. Answer: [`Timed`].
     Alone { exclusive: bool, length: Duration },
     /// The same by batches, without a service. Answer: [`Timed`], where a release is not timed.
     Raw { length: Duration },
     /// Take a lock shared that another program of this node holds so already: nothing leaves the node. Answer: [`Timed`].
     Joined { length: Duration },
-    /// Take and release so many free locks, and count. Answer: [`Counted`].
+    /// Take and release `times` free locks, and count. Answer: [`Counted`].
     Count { times: u32 },
     /// Count from now on, or no more. Answer: nothing.
     Counting(bool),
     /// Answer: [`Counts`].
     Counts,
-    /// Ask for this lock, and hold it for `hold` when it is told to wait for it. Answer: nothing.
+    /// Ask for this lock, and hold it for `hold` after [`Order::Wait`]. Answer: nothing.
     Ask { name: u64, exclusive: bool, hold: Duration },
     /// Wait for what was asked for, hold it, release it. Answer: [`Time`] of the grant.
     Wait,

@@ -29,7 +29,7 @@ use crate::web::PROGRAM;
 
 /// Those who want one lock.
 const CONTENDERS: usize = 4;
-/// All begin at the same moment: when each has been told.
+/// All begin at the same moment: when each has got its order.
 const TELLING: Duration = Duration::from_millis(5);
 /// A stretch is at least so long.
 const SHORTEST: Duration = Duration::from_millis(20);
@@ -37,7 +37,7 @@ const SHORTEST: Duration = Duration::from_millis(20);
 const OVER_ETCD: f64 = 200.0;
 const OVER_REDIS: f64 = 3.0;
 
-/// Who has locks.
+/// The lock services that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum System {
     /// Clients at nodes of their own, over a fabric.
@@ -94,7 +94,7 @@ impl System {
 enum What {
     /// One client, with pauses.
     Alone,
-    /// So many clients, which hold it for so long.
+    /// `clients` clients, each of which holds it for `hold`.
     Work { clients: usize, hold: Duration },
 }
 
@@ -304,7 +304,7 @@ fn summarise(systems: &[System], turns: &[(usize, What)], rounds: &[Vec<Taken>],
                     _ => None,
                 };
                 let is_rate = what != What::Alone;
-                // Where it is held for a while the rate is bounded by that, whoever has the locks.
+                // Where it is held for a while, that bounds the rate, whichever service has the locks.
                 let is_free = matches!(what, What::Work { hold: Duration::ZERO, .. });
                 let claim = least.filter(|_| is_free).map(|(least, text)| {
                     Claim::at_least(least, &format!("{text} ({least}), our own"), &spread, reason)

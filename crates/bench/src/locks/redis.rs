@@ -1,6 +1,6 @@
 //! A lock as its users have it in Redis: `SET key token NX PX`, and a script that deletes the key if the token is still one's own.
 //!
-//! Who finds it taken tries again after a pause, for nobody is told when it is free.
+//! A client that finds it taken tries again after a pause, because Redis does not notify it when the lock is free.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

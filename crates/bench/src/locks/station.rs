@@ -72,7 +72,7 @@ impl Way {
     }
 }
 
-/// What others need to know of a station, and who it is.
+/// The identity of a station, and what others need to reach it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Met {
     pub(super) address: Address,
@@ -142,7 +142,7 @@ impl Station {
         self.raw = Some(peer.open(words, deadline).map_err(text)?);
         let (prepared, is_prepared) = channel();
         let told = move |_| {
-            // Who waits for it may have given up.
+            // The waiting thread may have given up.
             let _ = prepared.send(());
         };
         self.service.view_learnt(Arc::new(view), told);

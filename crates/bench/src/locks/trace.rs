@@ -22,7 +22,7 @@ use crate::stats::Spread;
 const NODES: [usize; 4] = [1, 2, 4, 8];
 /// Requests of the trace that are taken, at most; a node that is through with its part begins again.
 const REQUESTS: usize = 8_000;
-/// All begin at the same moment: when each has been told.
+/// All begin at the same moment: when each has got its order.
 const TELLING: Duration = Duration::from_millis(5);
 /// A stretch is at least so long.
 const SHORTEST: Duration = Duration::from_millis(10);

@@ -52,7 +52,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 enum Application {
     /// Queries this part of an index.
     Index(Index, u32),
-    /// Asks the directory of a dataset of so many records, and reads them.
+    /// Asks the directory of a dataset of this many records, and reads them.
     Directory(u64),
 }
 
@@ -92,7 +92,7 @@ struct Took {
 /// A dataset's records as an application has them: a key, and what is selected by.
 type Dataset = Vec<[u64; 2]>;
 
-/// Programs at one node, data at another's.
+/// Programs at one node, data at another node.
 struct Cluster {
     helpers: Helpers,
     /// In the order of [`Mode::ALL`].
@@ -112,7 +112,7 @@ struct Everything {
     _server: Target,
     places: Places,
     served: Connection,
-    /// With why there is none.
+    /// Or why it could not be mounted.
     on_files: Result<(Connection, Gluster), String>,
     here: Connection,
     datasets: Vec<Dataset>,

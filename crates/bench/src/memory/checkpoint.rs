@@ -38,7 +38,7 @@ const PART_BYTES: u64 = 1 << 10;
 const KEPT: u32 = 2;
 /// Between two checkpoints a process does something else for up to so long.
 const LONGEST_INTERVAL: Duration = Duration::from_millis(1);
-/// A process begins again instead of saving once in so many times: the paper's probability.
+/// A process begins again instead of saving once in this many times: the paper's probability.
 const RESTART_ONCE_IN: u64 = 1_000;
 /// A stretch is at least so long.
 const SHORTEST: Duration = Duration::from_millis(20);
@@ -111,7 +111,7 @@ struct Happened {
     looked_at: u64,
 }
 
-/// Of an application's checkpoints: in which era each was saved of which anybody got a part back.
+/// For each checkpoint of which a process got a part back: the era in which it was saved.
 type Eras = Mutex<BTreeMap<u64, u64>>;
 
 struct Place {
@@ -184,7 +184,7 @@ impl Place {
         Ok(Place { helpers, sockets, applications })
     }
 
-    /// Has so many processes save, each again when the last one is complete, and at least once.
+    /// Has the processes of `turn` save, each again when the last one is complete, and at least once.
     fn save(&self, turn: Turn, length: Duration, random: Vec<Pcg64>) -> Result<Saved, BenchError> {
         let Turn { way, mode, processes } = turn;
         let application_of = |(its, count, _): &&(Way, usize, Eras)| (*its, *count) == (way, processes);
@@ -225,7 +225,7 @@ impl Place {
         Ok(Saved { time, rate: time.count as f64 / took.as_secs_f64(), happened })
     }
 
-    /// Whether the newest complete checkpoint is whole and of one era. Nobody saves meanwhile.
+    /// Whether the newest complete checkpoint is whole and of one era. No process saves meanwhile.
     fn look_at_newest(&self, name: &str, processes: usize, eras: &Eras) -> Result<u64, BenchError> {
         let failed = |error: Error| failed("look at a checkpoint", &error);
         let mut program = Memory::connect(&self.sockets[0], PATIENCE).map_err(failed)?;
@@ -238,7 +238,7 @@ impl Place {
     }
 }
 
-/// Whose, of which era and of which checkpoint: no two have the same.
+/// The part of a process in an era for a checkpoint: no two have the same.
 fn part(process: u32, era: u64, number: u64) -> Vec<u8> {
     let words = [process.into(), era, number].into_iter();
     let sum = (u64::from(process) << 48) ^ (era << 24) ^ number;
@@ -246,7 +246,7 @@ fn part(process: u32, era: u64, number: u64) -> Vec<u8> {
     words.chain(rest).flat_map(u64::to_le_bytes).take(PART_BYTES as usize).collect()
 }
 
-/// Whether a part that was got back is what this process saved as its part of this checkpoint, in the era in which the others saved theirs.
+/// Whether a restored part is what this process saved as its part of this checkpoint, in the same era as the others.
 fn look_at(found: &[u8], process: u32, number: u64, eras: &Eras) -> Result<(), String> {
     let word = found.get(8..16).and_then(|bytes| bytes.try_into().ok()).map(u64::from_le_bytes);
     let era = word.ok_or_else(|| format!("a part of {} bytes was restored", found.len()))?;
@@ -287,7 +287,8 @@ impl Process<'_> {
         loop {
             let has_one = self.joined.number > first;
             let is_over = BootClock.now() >= until;
-            // It may have one without a save that counts: told that somebody began again, when its part was in place already and was the last.
+            // It may have one without a save that counts: it learned that a process began again, when its part was in
+            // place already and was the last.
             if has_one && is_over && !self.happened.saves.is_empty() {
                 return Ok(());
             }
@@ -297,7 +298,7 @@ impl Process<'_> {
                 self.join()?;
                 continue;
             }
-            // Who has seen one complete may be the last that is there; until then nobody has gone.
+            // A process that has seen one complete may be the last that is there; until then all are there.
             let at_most = if has_one { until.since(BootClock.now()) } else { PATIENCE };
             match self.save(at_most) {
                 Ok(true) => self.joined.number += 1,

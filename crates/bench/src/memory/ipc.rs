@@ -94,7 +94,7 @@ struct Asked {
     starved_percent: f64,
 }
 
-/// What the helper is told.
+/// An order to the process of the helper.
 #[derive(Debug, Serialize, Deserialize)]
 enum Order {
     Start { directory: PathBuf, progress_core: Option<usize> },
@@ -210,7 +210,7 @@ impl Drop for Serving {
     }
 }
 
-/// Has so many threads ask, each again when it has its answer.
+/// Has `threads` threads ask, each again when it has its answer.
 fn ask(mode: Mode, threads: usize, length: Duration, socket: &Path) -> Result<Asked, String> {
     // All begin and end together: one that waits for its turn of a core waits within the time that is measured.
     let (begin, until) = (Barrier::new(threads + 1), AtomicU64::new(0));
@@ -285,7 +285,7 @@ fn hand_over(length: Duration) -> Asked {
 /// How long it takes two threads to hand each other a message of two rings as a program and its helper have, one line and four words of it each way (crates/ipc/src/layout.rs), with
 /// nothing around it.
 fn hand_lines_over(length: Duration) -> Asked {
-    /// Of the 64 KiB that a ring has unless a helper is told otherwise.
+    /// Of the 64 KiB that a ring has by default.
     const LINES: u64 = 1024;
     #[repr(align(64))]
     #[derive(Default)]
@@ -323,7 +323,8 @@ fn hand_lines_over(length: Duration) -> Asked {
 /// What ends the thread that is handed something.
 const END: u64 = u64::MAX;
 
-/// Hands something to a thread that does as `other`, and waits until that is back, again and again. At the end it is told to `stop`.
+/// Hands something to a thread that runs `other`, and waits until that is back, again and again. At the end it calls
+/// `stop`.
 fn in_turn(length: Duration, other: impl FnOnce() + Send, hand: impl Fn(u64), stop: impl FnOnce()) -> Asked {
     std::thread::scope(|scope| {
         scope.spawn(other);

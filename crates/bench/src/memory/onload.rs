@@ -23,7 +23,8 @@ use crate::web::{self, Found, Order, PROGRAM, Workload, get};
 /// Servers that are monitored, as in the paper's figure.
 const MONITORED: [usize; 4] = [4, 8, 16, 32];
 const SERVERS: usize = MONITORED[MONITORED.len() - 1];
-/// Proxies: one that monitors nobody, and for each number of servers one with its monitor on its own core, one with it on the other.
+/// Proxies: one that monitors no server, and for each number of servers one with its monitor on its own core, one with
+/// it on the other.
 const PROXIES: usize = 1 + 2 * MONITORED.len();
 /// How often boards are read.
 const EVERY: Duration = Duration::from_millis(10);
@@ -36,8 +37,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
 /// A stretch is at least so long: ten readings.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// Of the readings that are due in all rounds of a turn there must be so many, or nothing was measured: where other processes want the same core they are
-/// late, and a single stretch of a tenth of a second may see next to none.
+/// At least this part of the readings that are due in all rounds of a turn must be there, or nothing was measured:
+/// where other processes want the same core they are late, and a single stretch of a tenth of a second may see next to
+/// none.
 const ENOUGH: f64 = 0.1;
 /// What the paper found: half as long again on the proxy's core, and nothing on another.
 const UNTOUCHED: f64 = 1.1;
@@ -214,7 +216,7 @@ impl Cluster {
                 std::thread::sleep(LOOK);
             }
         }
-        // Not before: who is stopped acknowledges no view.
+        // Not before: a stopped proxy acknowledges no view.
         self.proxies.iter().try_for_each(|proxy| proxy.running.signal(Signal::STOP))
     }
 

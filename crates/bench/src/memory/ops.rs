@@ -34,7 +34,7 @@ const COHERENCES: [Coherence; 7] = [
     Coherence::Delta(8),
     Coherence::Temporal(20_000),
 ];
-/// A stretch is at least so long, and has at least so many operations.
+/// The least length of a stretch, and its least number of operations.
 const SHORTEST: Duration = Duration::from_millis(5);
 const FEWEST: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -43,7 +43,8 @@ pub(super) const OVER_BEST: f64 = 1.3;
 
 /// The providers whose memory programs of the home may see.
 const WITH_WINDOWS: [Provider; 3] = [Provider::Shm, Provider::Tcp, Provider::Verbs];
-/// Values are read through a window so often for one sample that they have so many bytes together: less takes little more than a look at the clock.
+/// For one sample, values are read through a window until they have this many bytes together: less takes little more
+/// than a look at the clock.
 const BYTES_OF_A_SAMPLE: u64 = 8 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -251,7 +252,7 @@ impl Place {
     }
 }
 
-/// Reads the newest value, which nobody puts over meanwhile.
+/// Reads the newest value, which no put replaces meanwhile.
 fn read_window(window: &mut Window, version: u64, into: &mut [u8]) -> Result<(), BenchError> {
     let failed = |reason: &str| BenchError::Target { doing: "read a window".to_owned(), reason: reason.to_owned() };
     *window = window.newest().ok_or_else(|| failed("it has ended"))?;

@@ -40,10 +40,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const MANY: usize = 64;
 /// Bits a second, each way, of the link that a home is behind, where links are narrow: a fraction of what the cores of a small machine do for one home.
 const NARROW: u64 = 2_000_000;
-/// More than so many threads wait for narrow links for longer than for anything else.
+/// With more threads than this, waiting for narrow links takes longer than anything else.
 const MOST_BEHIND_LINKS: usize = MANY;
 
-/// Who asks for what.
+/// The nodes that ask, and the homes of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// Programs at one node, in this mode; data at one home.
@@ -159,7 +159,7 @@ fn behind_links(verbena: &Path, seed: u64) -> Result<(Option<Place>, FabricFound
     });
     let wan = match wan {
         Ok(wan) => wan,
-        // Whoever may make no networks.
+        // The user may make no networks.
         Err(WanError::Network(why @ NetworkError::Make(_))) => return Ok((None, found(false, why.to_string()))),
         Err(why) => return Err(why.into()),
     };
@@ -175,7 +175,7 @@ fn behind_links(verbena: &Path, seed: u64) -> Result<(Option<Place>, FabricFound
 }
 
 impl Place {
-    /// With segments for so many threads. The networks are before the nodes: what comes first is dropped last.
+    /// With segments for `threads` threads. The networks are before the nodes: what comes first is dropped last.
     fn start(wan: Option<Wan>, mut helpers: Helpers, threads: usize) -> Result<Place, BenchError> {
         let sockets = (HOMES..HOMES + NODES).map(|at| helpers.socket(at)).collect::<Result<Vec<Socket>, _>>()?;
         let mut program =
@@ -191,7 +191,7 @@ impl Place {
         Ok(Place { helpers, sockets, at_one, distributed, _wan: wan })
     }
 
-    /// Has so many threads get their values, each again when it has it.
+    /// Has the threads get their values, each again when it has it.
     fn get(&self, Turn { way, threads }: Turn, length: Duration) -> Result<Got, BenchError> {
         let (nodes, segments, mode) = match way {
             Way::Within(mode) => (1, &self.at_one, mode),

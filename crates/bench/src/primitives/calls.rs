@@ -1,4 +1,5 @@
-//! The callers of `fabric.load`: each a process that reads, over one way from caller to target, for as long as it is told.
+//! The callers of `fabric.load`: each a process that reads, over one way from caller to target, for the length of its
+//! order.
 
 use std::time::Duration;
 

@@ -16,12 +16,13 @@ const PORT: u16 = 7400;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) provider: Provider,
-    /// Whether each is in a network of its own, with a virtual link to the other's. Otherwise they meet as processes of one machine do: on
-    /// loopback, if by a network.
+    /// Whether each is in a network of its own, with a virtual link between the two. Otherwise they meet as processes
+    /// of one machine do: on loopback, if by a network.
     pub(crate) is_linked: bool,
     /// Whether messages go by sockets alone, where an adapter could carry some.
     pub(crate) is_by_sockets: bool,
-    /// Whether a thread looks for completions without a pause, instead of being told of them, where that is a matter of the configuration.
+    /// Whether a thread polls for completions instead of waiting for their events, where that is a matter of the
+    /// configuration.
     pub(crate) is_polled: bool,
 }
 
@@ -76,7 +77,7 @@ impl Place {
 /// Opens the fabric of one of the two processes, by a thread that is where the process is.
 pub(crate) fn open(place: Place, who: Incarnation) -> Result<Arc<dyn Fabric>> {
     let provider = place.provider.choice();
-    // Nobody else is on a link of ours, and generic would not be what an ordinary card does.
+    // No other host is on the experiment's own link, and generic would not be what an ordinary card does.
     let (insecure, xdp_mode) = (place.is_linked, XdpMode::Native);
     let (verbs_polling, verbs_send) = (place.is_polled, Some(!place.is_by_sockets));
     let config = FabricConfig { provider, insecure, xdp_mode, verbs_polling, verbs_send, ..FabricConfig::default() };
@@ -86,7 +87,7 @@ pub(crate) fn open(place: Place, who: Incarnation) -> Result<Arc<dyn Fabric>> {
 fn meeting(place: Place, who: Incarnation) -> Meeting {
     let directory = PathBuf::new();
     if !place.is_linked {
-        // Neither process is to be found by others: each is told the other's address.
+        // Other processes must find neither of the two: each gets the other's address.
         return Meeting { directory, own: Address(String::new()), members: Vec::new() };
     }
     let of = |who| {

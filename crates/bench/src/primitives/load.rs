@@ -29,7 +29,8 @@ const BLOCK: usize = super::LARGEST_CONTROL;
 const FLAT: f64 = 1.2;
 const FLAT_P99: f64 = 3.0;
 
-/// A turn is at least so long, even if the threads took so long to begin that no time is left: their own time is told by the system's ticks.
+/// The least length of a turn, even if the threads took so long to begin that no time is left: their own time is
+/// measured in the system's ticks.
 const SHORTEST_TURN: Duration = Duration::from_millis(10);
 
 /// A caller at work.
@@ -64,7 +65,7 @@ struct Measured {
 /// Measures the row.
 pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let [targets_core, callers_core] = cores::two(plan.name, "one for the target and one for the caller")?;
-    // Whoever gives the orders must not wait for its turn among busy threads; during a turn it does nothing.
+    // The thread that gives the orders must not wait for its turn among busy threads; during a turn it does nothing.
     let failed = |reason: String| BenchError::NothingToMeasure { name: plan.name, reason };
     let _stay = Stay::on(callers_core).map_err(failed)?;
     let [targets_core, callers_core] = [targets_core, callers_core].map(|core| core.to_string());

@@ -53,7 +53,7 @@ fn respond(socket: &UdpSocket) -> io::Result<()> {
     }
 }
 
-/// Who asks it.
+/// The side that asks.
 pub(super) struct Asker {
     socket: UdpSocket,
     target: Target,

@@ -32,8 +32,8 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    /// Calls `repeat`, which does as many operations as it is told, for about `length`. A sample spans `shortest` at least, because reading the
-    /// clock must not count.
+    /// Calls `repeat`, which does the number of operations that it is given, for about `length`. A sample spans
+    /// `shortest` at least, because reading the clock must not count.
     pub(crate) fn take<E>(
         length: Duration,
         shortest: Duration,

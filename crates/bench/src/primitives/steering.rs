@@ -19,7 +19,8 @@ impl Receivers {
     /// Makes them for `interface`, of this thread's network, and keeps them on `core`. The interface has a program already: a virtual one polls
     /// only then.
     pub(super) fn on_core(interface: &str, core: usize) -> Result<Self, String> {
-        // What /sys shows is of the network of whoever mounted it. This one is seen by the command alone, and goes with it.
+        // What /sys shows is of the network in which it was mounted. This one is seen by the command alone, and goes
+        // with it.
         let switch = format!("mount -t sysfs sysfs /sys && echo 1 > /sys/class/net/{interface}/threaded");
         run("unshare", &["--mount", "sh", "-c", &switch])?;
         let found = threads_of(interface)?;

@@ -32,7 +32,7 @@ pub(super) const fn pattern(at: usize) -> u8 {
     (at % 251) as u8
 }
 
-/// What a target is told to do.
+/// An order to a target.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
     /// Get to know the caller.

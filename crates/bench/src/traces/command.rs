@@ -182,7 +182,7 @@ impl Output {
             self.finish().map_err(|error| TraceError::io(&name, error))
         })();
         match result {
-            // Who reads the standard output may have seen enough.
+            // The reader of standard output may have seen enough.
             Err(TraceError::Io { error, .. }) if error.kind() == io::ErrorKind::BrokenPipe => Ok(written),
             result => result.map(|()| written),
         }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// Somebody asked for an object.
+/// A request for an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// When, in microseconds since the trace began. Never less than that of the request before it.
@@ -14,7 +14,7 @@ pub struct Request {
     pub size_bytes: u64,
 }
 
-/// Somebody changed an object.
+/// A change of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
     /// When, in microseconds since the trace began. Never less than that of the update before it.

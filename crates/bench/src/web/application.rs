@@ -1,4 +1,4 @@
-//! What the applications with a database have in common: connections to it, answers, and writes that are told of.
+//! What the applications with a database have in common: connections to it, answers, and announced writes.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -79,7 +79,7 @@ pub(super) fn made_of(body: String, names: impl Iterator<Item = String>) -> Resu
     Ok(response)
 }
 
-/// What the field that names dependencies says of these; `None` if there are none, or they cannot be said there.
+/// The field that names these dependencies; `None` without dependencies, or if they do not fit there.
 pub(super) fn declared(names: impl Iterator<Item = String>) -> Option<HeaderValue> {
     let names: Vec<String> = names.collect();
     dependency_field(names.iter().map(String::as_str)).and_then(|field| HeaderValue::try_from(field).ok())

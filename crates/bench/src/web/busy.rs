@@ -16,14 +16,14 @@ const MOST: usize = 1_024;
 /// Turns between two looks at whether to go on: so few that a thread which gets its core to see that it is to sleep gives it back at once.
 const TURNS: u32 = 500;
 
-/// How long it may take until all threads do what they were told: each has to get its core for that.
+/// How long it may take until all threads have followed an order: each has to get its core for that.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 #[derive(clap::Parser)]
 struct Part {}
 
-/// How many threads are to spin, and do. The others are asleep, and cost nothing. They share no lock: whoever waited for one would wait for its
-/// turn among those that spin.
+/// How many threads are to spin, and do. The others are asleep, and cost nothing. They share no lock: a thread that
+/// waited for one would wait for its turn among those that spin.
 #[derive(Default)]
 struct Wanted {
     spinning: AtomicUsize,

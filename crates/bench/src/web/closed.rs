@@ -32,7 +32,7 @@ const ALWAYS: Duration = Duration::from_secs(1 << 20);
 
 /// Of a stretch: the rest of it is measured.
 const WARMING: f64 = 0.2;
-/// At least so much of its length is left for a stretch, however long it took to ask for every page.
+/// At least this part of its length is left for a stretch, however long it took to ask for every page.
 const LEAST: f64 = 0.5;
 
 #[derive(Parser)]
@@ -42,10 +42,10 @@ struct Part {
     seed: u64,
 }
 
-/// What a client is told to do.
+/// An order to a client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
-    /// Whom to ask.
+    /// The server to ask.
     pub(crate) address: SocketAddr,
     pub(crate) workload: Workload,
     /// Whether a cache may answer. If not, requests say `no-store`.

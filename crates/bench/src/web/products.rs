@@ -38,7 +38,7 @@ pub(crate) fn path(product: u32) -> String {
     format!("/product/{product}")
 }
 
-/// Makes a database with a product for each of `sizes`, whose page has so many bytes.
+/// Makes a database with a product for each of `sizes`, whose page has this many bytes.
 pub(crate) fn fill(file: &Path, sizes: &[usize]) -> Result<(), String> {
     let filled = Connections::to(file).with(|connection| {
         let filling = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

@@ -1,7 +1,8 @@
 //! `replay`: a client that asks for a shop's pages as a key trace did for its objects, in that order, while others sell what the trace makes
 //! popular. It takes orders, so that one process replays for all variants of a row.
 //!
-//! Each key is a product. After every so many requests one product is changed; requests wait where updates do not keep up.
+//! Each key is a product. After a fixed number of requests one product is changed; requests wait where updates do not
+//! keep up.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -92,7 +93,7 @@ impl KeyTrace {
 /// What to replay: a stretch of the trace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Stretch {
-    /// Whom to ask.
+    /// The server to ask.
     pub(crate) address: SocketAddr,
     /// From this request on, counted from 0.
     pub(crate) from: usize,
@@ -176,7 +177,7 @@ impl Updaters {
 
     /// Waits where too many wait already.
     fn change(&self, product: u32) {
-        // If nobody takes it they all have failed, which the end tells.
+        // If no seller is left to take it they all have failed, which the end reports.
         let _ = self.orders.send(product);
     }
 

@@ -25,15 +25,16 @@ const LARGEST: f64 = 1_048_576.0;
 /// A workload, by its law.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Workload {
-    /// One file of so many bytes.
+    /// One file of `bytes` bytes.
     Single { bytes: usize },
     /// 20 files of 200 bytes to 1 MB, asked for by a Zipf law (alpha 1). Sizes grow by a factor, and have nothing to do with popularity.
     Files,
     /// As a web site's log: 2,000 files by a Zipf law (alpha 0.9), sizes log-normal around 4 KiB (sigma 1.2).
     Site,
-    /// Files of so many bytes, each once: `count` of them from number `first` on. Each says that it depends on so many things that are its own.
+    /// Files of `bytes` bytes, each once: `count` of them from number `first` on. Each depends on `dependencies` things
+    /// that no other file depends on.
     Once { bytes: usize, first: u32, count: u32, dependencies: u32 },
-    /// Pages of the application with a database, each made of so many objects; alpha 0 asks for all alike.
+    /// Pages of the application with a database, each made of `dependencies` objects; alpha 0 asks for all alike.
     Database { dependencies: u32, alpha: f64 },
 }
 
@@ -53,12 +54,12 @@ pub(super) struct Requests {
     pub(super) order: Vec<u32>,
 }
 
-/// What page `page` with so many dependencies is called.
+/// The path of page `page` with `dependencies` dependencies.
 pub(crate) fn database_path(dependencies: u32, page: u32) -> String {
     format!("/page/{dependencies}/{page}")
 }
 
-/// What file `name` of so many bytes that depends on so many things is called. Each has a name of the same length.
+/// The path of file `name` of `bytes` bytes with `dependencies` dependencies. All names have the same length.
 pub(crate) fn once_path(bytes: usize, name: u32, dependencies: u32) -> String {
     format!("/{bytes}/{name:08}/{dependencies}")
 }

@@ -69,7 +69,7 @@ where
             async move { Ok::<_, Infallible>(response.await) }
         });
         let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-        // A client that goes away is none of our business.
+        // A client that goes away is not an error.
         tokio::spawn(async move { drop(connection.await) });
     }
 }

@@ -40,7 +40,7 @@ impl Default for Acknowledged {
 }
 
 impl Acknowledged {
-    /// Of so many objects, none yet.
+    /// Of `objects` objects, no update yet.
     pub(super) fn none_of(objects: usize) -> Self {
         Acknowledged((0..objects).map(|_| AtomicU64::new(0)).collect())
     }
@@ -125,7 +125,7 @@ fn open(address: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// An update by a `POST` to `path`, on a connection that is opened if there is none; the object's version after that.
+/// Makes an update by a `POST` to `path`, on the open connection or a new one. Returns the object's version after that.
 pub(super) fn change(
     connection: &mut Option<BufReader<TcpStream>>,
     address: SocketAddr,

@@ -21,7 +21,8 @@ enum Doing {
     Back(u64, Done<()>),
 }
 
-/// Who acts as a process. Two may be of one process: then the first is believed dead, and is not.
+/// An actor that runs as a process. Two may have the number of one process: then the first is believed dead, and is
+/// not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Actor {
     process: u32,
@@ -30,7 +31,7 @@ struct Actor {
     era: u64,
     /// What it saved last, or goes on from.
     number: u64,
-    /// It has a part to read that nobody may take away.
+    /// It has a part to read that no other actor may take away.
     reads: bool,
 }
 
@@ -47,7 +48,7 @@ struct World {
     version: u64,
     slots: BTreeMap<(u32, u32), Slot>,
     actors: Vec<Actor>,
-    /// Who joined an era as a process.
+    /// The actor that joined an era as a process.
     joined: BTreeMap<(u32, u64), usize>,
     /// Versions of the parts of complete checkpoints, when they were said to be complete.
     complete: BTreeMap<u64, Vec<u64>>,
@@ -90,7 +91,7 @@ impl World {
         }
     }
 
-    /// What this actor does comes to its end, and nobody else acts.
+    /// Runs this actor to the end of what it does, while no other acts.
     fn alone(&mut self, actor: usize) {
         for _ in 0..200 {
             if !self.actors[actor].can_act() {
@@ -211,7 +212,8 @@ impl World {
         self.parts(next.number).all(|part| part.head == next)
     }
 
-    /// All have stopped for ever: whoever looks finds what is complete, and whoever begins again comes to its end.
+    /// All have stopped for ever: an actor that looks finds what is complete, and one that begins again comes to its
+    /// end.
     fn goes_on(&self) {
         let mut world = self.clone();
         let (was_complete, number) = (self.all_have_saved_the_next(), self.record.complete + 1);
@@ -224,7 +226,7 @@ impl World {
         }
         assert_eq!(step, Step::Done(Ok(was_complete)), "{self:?}");
         let mut world = self.clone();
-        // Who joins a second time begins an era, and those that had joined before it join that.
+        // An actor that joins a second time begins an era, and those that had joined before it join that era.
         let processes = self.record.processes();
         for (nth, process) in (0..processes).chain(0..processes).enumerate() {
             if nth < processes as usize || !world.joined.contains_key(&(process, world.record.era)) {
@@ -274,7 +276,7 @@ fn every_order(world: World) -> Counted {
     counted
 }
 
-/// All of them have joined the first era, and saved so many checkpoints.
+/// A world in which all processes have joined the first era and saved `checkpoints` checkpoints.
 fn saved(processes: u32, kept: u32, checkpoints: usize) -> World {
     let actors: Vec<Actor> = (0..processes).map(|process| Actor::of(process, &[Act::Join])).collect();
     let mut world = World::new(processes, kept, &actors);

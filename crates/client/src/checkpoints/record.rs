@@ -92,7 +92,7 @@ impl Record {
         Ok(())
     }
 
-    /// Nobody has joined it, and nothing counts that was saved after this checkpoint.
+    /// Begins an era that no process has joined. Nothing that was saved after this checkpoint counts.
     pub(super) fn begin_era(&mut self, number: u64) {
         (self.era, self.complete) = (self.era + 1, number);
     }

@@ -59,7 +59,7 @@ pub(super) trait Machine<T> {
 pub(super) struct Complete {
     era: u64,
     number: u64,
-    /// Whose part is read first: the others follow.
+    /// The process whose part is read first; the others follow in turn.
     from: u32,
     /// How many have saved, of those that were read in turn.
     saved: u32,
@@ -72,7 +72,8 @@ impl Complete {
         Complete { era, number, from: 0, saved: 0, record: None }
     }
 
-    /// Whoever has not saved is read next, or the record is swapped: parts that were read need not be read again, because nobody changes them while the record is as it is said here.
+    /// Reads the next process that has not saved, or swaps the record. Parts that were read need not be read again: no
+    /// process changes them while the record is as stated here.
     fn on(&mut self, record: Record, version: u64) -> Done<bool> {
         if record.era != self.era {
             return Step::Done(Err(Refusal::RolledBack));
@@ -127,7 +128,7 @@ pub(super) struct Save {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum At {
     First,
-    /// The one before it is not said to be complete: nobody may have said it yet.
+    /// The checkpoint before is not recorded as complete: perhaps no process has recorded it yet.
     Before(Complete),
     Slot,
     Again {
@@ -259,7 +260,7 @@ pub(super) struct Join {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Joining {
     First,
-    /// An era is to end in which the next checkpoint may be complete, and nobody has said it yet.
+    /// An era is to end in which the next checkpoint may be complete without a record of it yet.
     Ending(Complete),
     Last,
     Swapping(Record),

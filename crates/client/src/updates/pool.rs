@@ -1,4 +1,4 @@
-//! Connections to the helper: so many at once, kept for a while, each carrying one question at a time.
+//! A pool of connections to the helper: bounded, kept for a while, each carrying one question at a time.
 
 use std::error::Error as StdError;
 use std::time::{Duration, Instant};
@@ -21,8 +21,8 @@ const BEGINS: usize = 48;
 const ENDS: usize = 16;
 /// Longest answer that is read, in bytes.
 const LONGEST_ANSWER: usize = 64 << 10;
-/// How long a connection may have been idle and still be used. Well below the helper's own limit: a question on its way to a connection
-/// that the helper is closing would be lost, and nobody could say whether it was heard.
+/// How long a connection may have been idle and still be used. Well below the helper's own limit: a question on its way
+/// to a connection that the helper is closing would be lost, and whether it was heard would be unknown.
 const IDLE: Duration = HELPER_WAITS.checked_div(2).expect("invariant: 2 is not 0");
 
 /// What a question is for.

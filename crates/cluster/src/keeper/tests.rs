@@ -1,4 +1,4 @@
-//! The keeper as a dialogue: what it is told, at which millisecond, and what it answers.
+//! The keeper as a dialogue: what it receives, at which millisecond, and what it answers.
 
 mod appointed;
 mod partings;
@@ -14,7 +14,7 @@ const OVER: u64 = 2020;
 struct Desk {
     keeper: Keeper,
     at: u64,
-    /// What members were last told of those who went, each of them. Nothing rests on it: it is no part of the dialogue.
+    /// What each member last received about departures. Nothing depends on it: it is no part of the dialogue.
     explained: Vec<(Incarnation, Vec<(Incarnation, Parting)>)>,
 }
 

@@ -9,7 +9,7 @@ use crate::seat::Seat;
 use crate::{Body, Departed, KeeperRecord, MAX_DEPARTED, Member, RANKS_KEPT, Standing, View};
 
 impl Keeper {
-    /// One move on the way from view to view; `false` when there is nothing to do but wait.
+    /// One move on the way from view to view; `false` when the keeper can only wait.
     pub(super) fn step(&mut self, now: Time, out: &mut Vec<KeeperAction>) -> bool {
         if self.record.terms.longer(self.membership.terms()) != self.record.terms {
             // Longer leases than the record knows are granted only when a keeper that restarts would wait for them.
@@ -74,7 +74,7 @@ impl Keeper {
         starts
     }
 
-    /// Gives the office up if most of the members have been silent, rather than take somebody for gone.
+    /// Gives the office up if most of the members have been silent, instead of taking them for gone.
     fn resigns_rather(&mut self, now: Time, out: &mut Vec<KeeperAction>) -> bool {
         self.has_resigned = self.resigns && self.hears_too_few(now);
         if self.has_resigned {
@@ -83,7 +83,8 @@ impl Keeper {
         self.has_resigned
     }
 
-    /// Whether less than half of the members renewed within half a lease: two renewals of each were lost. Who goes, or has gone, does not count.
+    /// Whether less than half of the members renewed within half a lease: two renewals of each were lost. Members that
+    /// leave or have ended do not count.
     fn hears_too_few(&self, now: Time) -> bool {
         let terms = self.terms();
         let silent_since = now + terms.lease() / 2 + terms.drift();
@@ -103,7 +104,7 @@ impl Keeper {
         self.record.view.iter().flat_map(View::members).map(|member| member.incarnation)
     }
 
-    /// The view that should follow the one in effect, if anybody came or went.
+    /// The view that should follow the one in effect, if a node came or went.
     fn next_view(&self, now: Time) -> Option<View> {
         let out_is_final = self.rules.out_is_final;
         let goes = |who: &Incarnation, seat: &Seat| {
@@ -114,7 +115,7 @@ impl Keeper {
             self.view().map_or(&[][..], View::members).iter().cloned().partition(|member| stays(&member.incarnation));
         let number = self.number().next()?;
         let settled = self.settled();
-        // The newest view is in effect: who left at rest, and had a lease until then, has none.
+        // The newest view is in effect: an incarnation that left at rest had a lease until then, and has none now.
         let stays_listed = |gone: &&Departed| !gone.at_rest && !settled.contains(&gone.incarnation);
         let mut departed: Vec<Departed> =
             self.view().map_or(&[][..], View::departed).iter().filter(stays_listed).copied().collect();
@@ -143,7 +144,7 @@ impl Keeper {
         )
     }
 
-    /// The departed that every home of the newest view has settled (rule P6). Without a home there is nobody to say so.
+    /// The departed that every home of the newest view has settled (rule P6). Without a home no departed is settled.
     fn settled(&self) -> BTreeSet<Incarnation> {
         let Some(view) = self.view().filter(|view| view.homes().next().is_some()) else { return BTreeSet::new() };
         let by_all = |who: &Incarnation| {
@@ -152,7 +153,7 @@ impl Keeper {
         view.departed().iter().map(|gone| gone.incarnation).filter(by_all).collect()
     }
 
-    /// Makes `next` durable; nobody learns of it before (rule C3).
+    /// Makes `next` durable; no node learns of it before (rule C3).
     fn make(&mut self, now: Time, mut next: KeeperRecord, out: &mut Vec<KeeperAction>) {
         let terms = self.membership.terms();
         next.terms = if now < self.earlier_over { self.record.terms.longer(terms) } else { terms };

@@ -55,7 +55,7 @@ fn resigned(sight: Sight, unheard: bool) -> Sight {
 }
 
 impl Desk {
-    /// The life 7.1 of node `n7` has begun at 0 ms; as a member, if so, that has just heard a keeper.
+    /// Incarnation 7.1 of node `n7` has begun at 0 ms. If `is_member`, it is a member that has just heard a keeper.
     fn begun(is_member: bool) -> Self {
         let text = "provider = \"etcd\"\nname = \"n7\"\naddress = \"tcp://10.0.0.7:7001\"";
         let membership = Membership::new(&toml::from_str::<ClusterConfig>(text).unwrap()).unwrap();
@@ -141,7 +141,7 @@ fn nobody_looks_while_the_keeper_is_heard() {
         desk.at = at;
         assert_eq!(desk.does(OfficeEvent::Heard { from: Incarnation::new(3, 1), is_member: true }), [""; 0]);
     }
-    // Another one's word is none.
+    // A message of another member than the keeper does not count.
     desk.at = 10_200;
     assert_eq!(desk.does(OfficeEvent::Heard { from: Incarnation::new(4, 1), is_member: true }), [""; 0]);
     assert_eq!(desk.tick(9500 + 750), ["3: look"]);

@@ -1,4 +1,4 @@
-//! A participant as a dialogue: what it is told, at which millisecond, and what it does.
+//! A participant as a dialogue: what it receives, at which millisecond, and what it does.
 
 use super::*;
 use crate::testing::{member, view};

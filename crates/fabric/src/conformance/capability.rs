@@ -89,7 +89,7 @@ pub fn the_largest_sizes_are_true(harness: &mut dyn Harness) -> Able<()> {
     Ok(())
 }
 
-/// F6: who speaks another version is refused, the refusal names both versions, and nobody else is disturbed.
+/// F6: a peer that speaks another version is refused, the refusal names both versions, and no other peer is disturbed.
 pub fn another_version_is_refused_by_name(harness: &mut dyn Harness) -> Able<()> {
     let scene = Scene::new(harness, 64);
     let error = harness.speak_another_version(&*scene.owner)?.to_string();

@@ -170,7 +170,7 @@ struct Crowd {
     owner: Arc<dyn Fabric>,
     region: Box<dyn Region>,
     members: Vec<Member>,
-    /// Until when everybody goes on.
+    /// Until when all members go on.
     until: Time,
 }
 
@@ -200,8 +200,8 @@ impl Crowd {
 }
 
 impl Member {
-    /// A worker that keeps `depth` batches in flight. `next` is told each result (at first none) and gives the next batch, as
-    /// long as there is one.
+    /// A worker that keeps `depth` batches in flight. It calls `next` with each result (at first none); `next` gives
+    /// the next batch, as long as there is one.
     fn worker<'a>(
         &'a self,
         depth: usize,
@@ -219,7 +219,7 @@ impl Member {
 
 type Step<'a> = Box<dyn FnMut(Option<Result<Completed>>) -> Option<Pending<Completed>> + Send + 'a>;
 
-/// Something that posts, is told what came of it, and posts again.
+/// A step that posts, receives the outcome, and posts again.
 struct Worker<'a> {
     depth: usize,
     step: Step<'a>,

@@ -1,4 +1,5 @@
-//! F2: an operation with an effect happens exactly once, or its caller is told that this is not known and settles it.
+//! F2: an operation with an effect happens exactly once, or its caller learns that the outcome is unknown and settles
+//! it.
 
 use super::harness::{Able, Fault, Harness};
 use super::scene::{SHORT, Scene, eventually, finish, pass, soon, unknown};

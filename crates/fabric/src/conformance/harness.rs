@@ -1,4 +1,4 @@
-//! What the suite needs to be told about a provider, and what it can ask for.
+//! What a provider brings to the suite, and what the suite can ask of it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,8 @@ pub trait Harness {
     /// reach. It ends when the last handle is dropped.
     fn node(&mut self) -> Arc<dyn Fabric>;
 
-    /// A node whose regions others reach, and which itself calls nobody: where nodes can be further apart than a process, it is far from the others.
+    /// A node whose regions others reach, and which itself makes no calls: where nodes can be further apart than a
+    /// process, it is far from the others.
     fn owner(&mut self) -> Arc<dyn Fabric> {
         self.node()
     }
@@ -72,8 +73,8 @@ pub trait Harness {
         Err(Unable("an address is never used again"))
     }
 
-    /// Goes to `at` in a version of the provider's frames (or of its memory layout) that nobody speaks, and gives the error that the one who
-    /// refused it had.
+    /// Goes to `at` in a version of the provider's frames (or of its memory layout) that no node speaks. Returns the
+    /// error of the side that refused it.
     fn speak_another_version(&mut self, _at: &dyn Fabric) -> Able<Error> {
         Err(Unable("there are no frames"))
     }
@@ -108,7 +109,7 @@ pub enum Fault {
 /// A node that runs apart from the checks: in a process of its own, or as one of a simulator's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Who.
+    /// The target's incarnation.
     pub incarnation: Incarnation,
     /// Where.
     pub address: Address,

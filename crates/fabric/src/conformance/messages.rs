@@ -8,7 +8,7 @@ use verbena_terms::ViewNumber;
 const PORT: Port = Port(9);
 const NEXT: ViewNumber = ViewNumber(VIEW.0 + 1);
 
-/// F5: what arrives says who sent it, in which view, with which number, and is whole; a connection keeps the order in a class.
+/// F5: what arrives names its sender, its view and its number, and is whole; a connection keeps the order in a class.
 pub fn messages_arrive_as_they_were_sent(harness: &mut dyn Harness) -> Able<()> {
     let (one, two) = (node(harness), node(harness));
     let inboxes = [&one, &two].map(|node| node.listen(PORT, Views::Current).expect("a port opens"));
@@ -35,7 +35,8 @@ pub fn messages_arrive_as_they_were_sent(harness: &mut dyn Harness) -> Able<()> 
     Ok(())
 }
 
-/// F5: whatever is of another view is dropped, but for the ports that say otherwise; nobody at a port is no error.
+/// F5: a message of another view is dropped, but for the ports that say otherwise; a message to a port without a
+/// listener is no error.
 pub fn messages_of_other_views_are_dropped(harness: &mut dyn Harness) -> Able<()> {
     let (from, to) = (node(harness), node(harness));
     let current = to.listen(Port(1), Views::Current).expect("a port opens");
@@ -133,7 +134,7 @@ pub fn control_does_not_wait_behind_bulk(harness: &mut dyn Harness) -> Able<()> 
     panic!("control always waited until all of bulk had come");
 }
 
-/// What waits for a peer that takes nothing is bounded, and the sender is told; control has a queue of its own.
+/// What waits for a peer that takes nothing is bounded, and the sender gets an error; control has a queue of its own.
 pub fn a_queue_that_nobody_empties_is_full(harness: &mut dyn Harness) -> Able<()> {
     const FAR_TOO_MANY: u64 = 100_000;
     let target = harness.target(64)?;

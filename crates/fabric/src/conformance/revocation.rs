@@ -8,7 +8,8 @@ use crate::{Batch, Error, Operation, RegionKey, Result, Rights, Secret};
 
 const NEXT: ViewNumber = ViewNumber(VIEW.0 + 1);
 
-/// F4: old keys fail, for who has the region open and for who opens it, and what they did is not in the new memory.
+/// F4: old keys fail, for a peer that has the region open and for one that opens it, and what they did is not in the
+/// new memory.
 pub fn a_region_made_anew_is_other_memory(harness: &mut dyn Harness) -> Able<()> {
     let scene = Scene::new(harness, 4096);
     let old = scene.region.key(Rights::Change);
@@ -121,7 +122,7 @@ pub fn forged_keys_open_nothing(harness: &mut dyn Harness) -> Able<()> {
     Ok(())
 }
 
-/// F4: who connects to one incarnation never reaches another that lives at the address, whatever key it shows.
+/// F4: a connection to one incarnation never reaches another one at the same address, whatever key it shows.
 pub fn another_incarnation_is_not_reached(harness: &mut dyn Harness) -> Able<()> {
     let scene = Scene::new(harness, 64);
     let me = scene.owner.identity();
@@ -134,7 +135,7 @@ pub fn another_incarnation_is_not_reached(harness: &mut dyn Harness) -> Able<()>
     for other in others {
         let theirs = RegionKey { owner: other, ..key.clone() };
         for key in [&theirs, &key] {
-            // Short, because nobody who is meant will ever answer.
+            // Short, because no target will ever answer.
             let deadline = scene.caller.clock().now() + SHORT * 3;
             let result = scene
                 .caller

@@ -111,7 +111,7 @@ pub fn what_is_handed_on_shows_the_region(harness: &mut dyn Harness) -> Able<()>
     Ok(())
 }
 
-/// F3: an owner can take the road of everybody else to its own memory.
+/// F3: an owner can reach its own memory by the same way as all others.
 pub fn an_owner_reaches_its_own_region(harness: &mut dyn Harness) -> Able<()> {
     let owner = node(harness);
     let region = owner.register(64, VIEW).expect("a node registers memory");

@@ -20,10 +20,10 @@ use crate::pool::Pool;
 use crate::provider::{Address, Fabric, Peer};
 use crate::region::Region;
 
-/// Who opens a fabric, and for whom.
+/// The settings of an shm fabric.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Who it is.
+    /// The incarnation that opens it.
     pub identity: Incarnation,
     /// Where its buffers come from.
     pub pool: Pool,

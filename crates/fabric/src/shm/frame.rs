@@ -62,7 +62,7 @@ pub(super) enum Purpose {
 /// Why a connection was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// Another incarnation lives here (F4).
+    /// Another incarnation listens here (F4).
     AnotherIncarnation,
     /// The secret is not the address's.
     Secret,

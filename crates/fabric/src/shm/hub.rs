@@ -1,4 +1,4 @@
-//! What one fabric's threads share: who it is, its regions, its links, and what its service thread watches.
+//! What one fabric's threads share: its identity, its regions, its links, and what its service thread watches.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -88,7 +88,7 @@ impl Hub {
         self.last_region.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).map(|last| last + 1).map_err(|_| full)
     }
 
-    /// The link to a peer, made if there is none.
+    /// The link to a peer, made if it does not exist.
     pub(super) fn link(self: &Arc<Self>, peer: Incarnation, place: Place) -> Result<Arc<Link>> {
         let mut links = self.links.lock();
         if self.is_closed() {
@@ -119,12 +119,12 @@ impl Hub {
         Ok(token)
     }
 
-    /// Nobody asks for this number any more: its connection is closed.
+    /// This number is not used any more: closes its connection.
     pub(super) fn forget(&self, token: u64) {
         self.watched.lock().remove(&token);
     }
 
-    /// Whose connection has this number.
+    /// The link and the part of the connection with this number.
     pub(super) fn watched(&self, token: u64) -> Option<(Arc<Link>, Part)> {
         let watched = self.watched.lock();
         let (link, part) = watched.get(&token)?;

@@ -8,7 +8,8 @@
 //!  4096 | data, `bytes` long, up to a whole page ...                                    |
 //! ```
 //!
-//! Words of the machine's own byte order (who maps the memory is on the machine), but for the first, whose bytes are those of
+//! Words of the machine's own byte order (a process that maps the memory is on the machine), but for the first, whose
+//! bytes are those of
 //! [`Format`]. `state` is [`LIVE`] until the owner makes it [`REVOKED`], for ever; the rest never changes.
 
 use verbena_terms::Format;
@@ -58,7 +59,7 @@ pub(super) fn check(words: &Words, key: &RegionKey) -> Result<()> {
     Ok(())
 }
 
-/// From now on whoever looks refuses. Only an owner, whose mapping is writable.
+/// From now on every peer that looks refuses. Only for an owner, whose mapping is writable.
 pub(super) fn revoke(words: &Words) {
     words.store(STATE_AT, REVOKED);
 }

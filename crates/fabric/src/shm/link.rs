@@ -46,7 +46,7 @@ pub(super) struct Link {
 pub(super) enum End {
     /// The peer's process has ended, or its fabric was closed.
     Gone = 1,
-    /// Another incarnation lives at the address (F4).
+    /// Another incarnation listens at the address (F4).
     AnotherIncarnation,
     /// The address's secret was refused.
     Secret,
@@ -126,7 +126,7 @@ impl Link {
             }
             error => Error::system("connect to a node on this machine", error),
         })?;
-        // Names are free to take: after its owner's end somebody else may listen at this one.
+        // Names are free to take: after its owner's end another process may listen at this one.
         let user = packets::user(socket.as_fd()).map_err(|error| Error::system("ask who listens", error))?;
         if !self.hub.admits(user) {
             return Err(self.unreachable(format_args!("user {user} listens there, who is not allowed")));
@@ -196,7 +196,7 @@ impl Link {
             Frame::Refused { reason, .. } => return Err(self.refused(reason)),
             other => return Err(self.out_of_turn(&other)),
         }
-        // Once: there is nothing more to see on a connection that was hung up.
+        // Once: a connection that was hung up has no further events.
         let token = self.hub.watch(&socket, &self.this, Part::Lifeline, EventFlags::ONESHOT)?;
         Ok(Connection { socket, token })
     }

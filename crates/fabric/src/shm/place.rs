@@ -8,7 +8,8 @@ use crate::region::Secret;
 
 const SCHEME: &str = "shm";
 
-/// The abstract name that everybody can see, and the secret that shows who was given the address. Printed without the secret.
+/// The abstract name, which every process can see, and the secret, which proves that a peer was given the address.
+/// Printed without the secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     name: [u8; 16],
@@ -16,7 +17,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// One that nobody else has.
+    /// A place with a new random name and secret.
     pub(super) fn random() -> Result<Self> {
         Ok(Place { name: Secret::random()?.0, secret: Secret::random()? })
     }

@@ -44,8 +44,8 @@ impl ShmRemote {
             done.push(self.memory.execute(operation)?);
         }
         if !has_effect {
-            // F4: what was read is what there was before it was revoked. (A batch with an effect cannot be taken back any more;
-            // if it came too late it is in memory that nobody reads again.)
+            // F4: what was read is what there was before it was revoked. (A batch with an effect cannot be taken back
+            // any more; if it came too late it is in memory that is never read again.)
             self.usable()?;
         }
         Ok(done)
@@ -83,7 +83,7 @@ impl Remote for ShmRemote {
     }
 
     fn settle(&self, operation: OperationId, _class: Class, _deadline: Time) -> Pending<Settled> {
-        // F2: every operation was answered when its post returned, so that there is none to settle.
+        // F2: every operation was answered when its post returned, so none is left to settle.
         Pending::ready(Err(Error::Forgotten { target: self.link.peer(), operation }))
     }
 }

@@ -8,7 +8,8 @@ use crate::memory::{Sealed, Words};
 use crate::operation::{Done, Operation};
 use crate::region::{RegionKey, Rights, Secret};
 
-/// The owner's side of a making. Dropping it unmaps it; peers that have it open keep the memory, which nobody uses again (F4).
+/// The owner's side of a making. Dropping it unmaps it; peers that have it open keep the memory, which is never used
+/// again (F4).
 #[derive(Debug)]
 pub(super) struct Segment {
     mapped: Mapped,
@@ -57,7 +58,7 @@ impl Segment {
         self.descriptor.for_reading()
     }
 
-    /// F4: from now on nobody begins an operation on this memory.
+    /// F4: from now on no operation begins on this memory.
     pub(super) fn revoke(&self) {
         layout::revoke(&self.mapped.words);
     }

@@ -1,5 +1,5 @@
-//! The one thread of a fabric: lets peers in, hands out descriptors, delivers and sends on messages, and sees who is gone. No
-//! one-sided operation needs it.
+//! The one thread of a fabric: lets peers in, hands out descriptors, delivers and sends on messages, and detects peers
+//! that are gone. No one-sided operation needs it.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,7 +25,7 @@ const MOST_CONNECTIONS: usize = 3 * 1024;
 const TURN: usize = 64;
 const TURN_OF_BULK: usize = 8;
 
-/// How long nobody is let in after the process had no descriptor left for one.
+/// How long no peer is let in after the process had no descriptor left for one.
 const BREATH: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 pub(super) struct Service {
@@ -40,7 +40,7 @@ pub(super) struct Service {
 /// A connection that a peer has made.
 struct Guest {
     socket: OwnedFd,
-    /// What its hello said: who, and what for.
+    /// What its hello said: its incarnation and its purpose.
     greeted: Option<(Incarnation, Purpose)>,
 }
 
@@ -205,7 +205,7 @@ impl Guest {
     fn hello(&mut self, hub: &Hub, from: Incarnation, to: Incarnation, purpose: Purpose, knows: bool) -> Result<()> {
         let refused = match (knows, to == hub.identity) {
             (false, _) => Some((Refusal::Secret, "it does not know the secret of the address".to_owned())),
-            // F4: who comes for a former incarnation does not get this one.
+            // F4: a peer that comes for a former incarnation does not get this one.
             (_, false) => {
                 Some((Refusal::AnotherIncarnation, format!("it came for {to}, and this is {}", hub.identity)))
             }
@@ -251,7 +251,7 @@ impl Guest {
     }
 
     fn refuse(&self, hub: &Hub, reason: Refusal) {
-        // Who does not read why it is closed is closed all the same.
+        // A peer that does not read the reason is closed all the same.
         let _ = self.answer(&Frame::Refused { from: hub.identity, reason }, None);
     }
 

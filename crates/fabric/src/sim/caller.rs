@@ -329,7 +329,7 @@ impl State {
         Step::Completed { node }
     }
 
-    /// The caller is gone: nobody waits for the operation, which may still be executed.
+    /// The caller is gone and no longer waits for the operation, which may still be executed.
     pub(super) fn abandon(&mut self, post: usize) {
         match std::mem::replace(&mut self.posts[post].reply, Reply::Ended) {
             Reply::Batch(completer) => self.outgoing.push(Outgoing::Batch(completer, Err(Error::Closed))),

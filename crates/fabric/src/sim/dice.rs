@@ -38,7 +38,7 @@ impl Dice {
         Duration::from_nanos(least + self.below(nanos(most).saturating_sub(least) + 1))
     }
 
-    /// One of the things. Panics if there are none.
+    /// One of the things. Panics if `things` is empty.
     pub fn pick<'a, T>(&mut self, things: &'a [T]) -> &'a T {
         &things[self.below(things.len() as u64) as usize]
     }

@@ -1,4 +1,4 @@
-//! A region's memory, and the check that nobody mixes atomics and plain writes on a word of it (F3).
+//! A region's memory, and the check that atomics and plain writes do not mix on one of its words (F3).
 
 use crate::error::Result;
 use crate::memory::Words;

@@ -211,7 +211,7 @@ impl State {
         }
     }
 
-    /// Where lives of this rank are reached.
+    /// The address of the incarnations of this rank.
     pub(super) fn address(&self, rank: Rank) -> Address {
         Address(format!("sim://{}", self.machine(rank)))
     }

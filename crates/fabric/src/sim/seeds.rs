@@ -37,8 +37,8 @@ impl From<u64> for Seed {
 /// events, and named with the command that replays it; then the test fails.
 ///
 /// `test` is the name by which cargo knows the test, with its modules. The environment can ask for other seeds:
-/// `VERBENA_SEED=7` for this one, `VERBENA_SEEDS=10000` for so many, `VERBENA_SEEDS=5000..10000` for a part of them;
-/// `VERBENA_TRACE=1` prints everything that happens. Gives back how many seeds were run.
+/// `VERBENA_SEED=7` for this one, `VERBENA_SEEDS=10000` for that number, `VERBENA_SEEDS=5000..10000` for a part of
+/// them; `VERBENA_TRACE=1` prints everything that happens. Gives back how many seeds were run.
 pub fn check_seeds(test: &str, count: u64, scenario: impl FnMut(Seed)) -> u64 {
     check(test, asked_seeds(count), scenario)
 }
@@ -55,7 +55,7 @@ fn check(test: &str, seeds: std::ops::Range<u64>, mut scenario: impl FnMut(Seed)
     seeds.end.saturating_sub(seeds.start)
 }
 
-/// From so many seeds on, tests ask what seeds come to on the average. `make test` runs 60, each commit others.
+/// From this number of seeds on, tests check averages over seeds. `make test` runs 60, each commit others.
 pub const MANY_SEEDS: u64 = 50;
 
 /// Runs once, and once more with a log if that panics and kept none.

@@ -65,21 +65,21 @@ pub enum Step {
     /// A moment that was asked for: [`World::wake_at`](super::World::wake_at) or, with a node,
     /// [`World::wake_node_at`](super::World::wake_node_at).
     Wake {
-        /// Whose, if it is a node's.
+        /// The node, if it is a node's.
         node: Option<Incarnation>,
         /// As it was given.
         token: u64,
     },
     /// A message came to a node: look into the inbox of this port.
     Message {
-        /// Who got it.
+        /// The receiver.
         node: Incarnation,
         /// Where.
         port: Port,
     },
     /// An operation that a node posted, or a settlement, has ended: poll what it waits for.
     Completed {
-        /// Who posted it.
+        /// The node that posted it.
         node: Incarnation,
     },
     /// A node goes on after a pause. What had come meanwhile follows in the next steps.
@@ -87,7 +87,7 @@ pub enum Step {
         /// Which.
         node: Incarnation,
     },
-    /// Something on the network or in a node's memory, which no program is told of.
+    /// Something on the network or in a node's memory, of which no program learns.
     Inside,
 }
 
@@ -131,9 +131,9 @@ pub(super) struct State {
     pub(super) trace: Trace,
     /// All incarnations that ever were.
     pub(super) nodes: Vec<Node>,
-    /// Which machine the lives of a rank are on, where it is not the one of that number.
+    /// The machine of a rank's incarnations, where it is not the one of that number.
     pub(super) settled: BTreeMap<Rank, Rank>,
-    /// Who lives (or lived last) on each machine.
+    /// The incarnation that runs (or ran last) on each machine.
     pub(super) newest: BTreeMap<Rank, usize>,
     /// Between machines.
     pub(super) links: BTreeMap<(Rank, Rank), Link>,
@@ -210,7 +210,7 @@ impl State {
         self.trace.record(self.now, Record { what, node, other, a, b });
     }
 
-    /// Lets an incarnation begin its life on its rank's machine. Whoever lived there is gone (C1).
+    /// Starts an incarnation on its rank's machine. The one before it there is gone (C1).
     pub(super) fn start(&mut self, incarnation: Incarnation) -> usize {
         let machine = self.machine(incarnation.rank);
         if let Some(&before) = self.newest.get(&machine) {
@@ -229,7 +229,8 @@ impl State {
         node
     }
 
-    /// Ends a life: its memory and windows are gone, its own operations answer nobody. What it sent is still under way.
+    /// Ends an incarnation: its memory and windows are gone, and its own operations are abandoned. What it sent is
+    /// still under way.
     pub(super) fn crash(&mut self, node: usize) {
         if !mem::replace(&mut self.nodes[node].alive, false) {
             return;
@@ -249,7 +250,7 @@ impl State {
         self.end_program(node);
     }
 
-    /// Its own operations answer nobody, and what waited for it to go on is dropped.
+    /// Abandons its own operations, and drops what waited for it to go on.
     fn end_program(&mut self, node: usize) {
         let posted: Vec<usize> = self.posts.taken().filter(|&post| self.posts[post].caller == node).collect();
         for post in posted {
@@ -358,12 +359,12 @@ impl State {
         Step::Wake { node: Some(incarnation), token }
     }
 
-    /// The machine that lives of this rank are on.
+    /// The machine that incarnations of this rank are on.
     pub(super) fn machine(&self, rank: Rank) -> Rank {
         self.settled.get(&rank).copied().unwrap_or(rank)
     }
 
-    /// Who lives, or lived last, where lives of this rank are.
+    /// The incarnation that runs, or ran last, on the machine of this rank.
     pub(super) fn newest_at(&self, rank: Rank) -> Option<usize> {
         self.newest.get(&self.machine(rank)).copied()
     }

@@ -18,8 +18,8 @@ use super::provider::SimFabric;
 use super::seeds::Seed;
 use super::state::{Event, Shared, State, Step};
 
-/// What the simulator promises unless it is told otherwise: the least that the contract allows, but for the processor
-/// of the target, which is free. Atomics are atomic against each other only, batches are not ordered.
+/// What the simulator promises by default: the least that the contract allows, but for the processor of the target,
+/// which is free. Atomics are atomic against each other only, batches are not ordered.
 pub const fn capabilities() -> Capabilities {
     Capabilities {
         provider: "sim",
@@ -64,15 +64,15 @@ impl World {
         World { shared: Arc::new(Shared::new(seed.number(), seed.log(), faults, capabilities)) }
     }
 
-    /// Says on which machine the lives of a rank will be, where each life has a rank of its own: links, addresses and clocks are machines'. Of a
-    /// rank that nothing is said of it is the machine of the same number.
+    /// Sets the machine of a rank's incarnations, where each incarnation has a rank of its own: links, addresses and
+    /// clocks belong to machines. The default is the machine of the same number.
     pub fn settle(&self, rank: Rank, machine: Rank) {
         self.shared.with(|state| state.settled.insert(rank, machine));
     }
 
-    /// Starts an incarnation and gives its fabric. Who lived on its rank's machine until now has crashed.
+    /// Starts an incarnation and gives its fabric. The one on its rank's machine until now has crashed.
     ///
-    /// Panics if this or a later incarnation has lived there before (C1).
+    /// Panics if this or a later incarnation has run there before (C1).
     pub fn node(&self, incarnation: Incarnation) -> Arc<dyn Fabric> {
         let (node, inboxes) = self.shared.with(|state| {
             let node = state.start(incarnation);
@@ -120,13 +120,12 @@ impl World {
         })
     }
 
-    /// Lets everything happen until `time`, and nobody look at it: for scenarios whose nodes run no programs.
+    /// Runs everything until `time`, without a look by any program: for scenarios whose nodes run no programs.
     pub fn run_until(&self, time: Time) {
         while self.step_before(time).is_some() {}
     }
 
-    /// Lets everything happen until `condition` holds, and nobody else look at it. False if it does not hold by
-    /// `limit`.
+    /// Runs everything until `condition` holds, without a look by any program. False if it does not hold by `limit`.
     pub fn run_until_true(&self, mut condition: impl FnMut() -> bool, limit: Time) -> bool {
         loop {
             if condition() {
@@ -138,7 +137,7 @@ impl World {
         }
     }
 
-    /// Lets everything happen until an operation has ended, and nobody else look at it.
+    /// Runs everything until an operation has ended, without a look by any program.
     ///
     /// Panics if it cannot end any more: posted without a deadline, or by a node that is paused for ever.
     pub fn finish<T>(&self, mut pending: Pending<T>) -> Result<T> {
@@ -192,15 +191,15 @@ impl World {
         self.on(node, |state, node| state.nodes[node].paused_until.is_some())
     }
 
-    /// Ends an incarnation, as kill -9 and a loss of power do. What it sent before still arrives. It lives again as
-    /// [`node`](Self::node) with a larger start number.
+    /// Ends an incarnation, as kill -9 and a loss of power do. What it sent before still arrives. The node starts again
+    /// as [`node`](Self::node) with a larger start number.
     pub fn crash(&self, node: Incarnation) {
         self.on(node, |state, node| state.crash(node));
     }
 
-    /// Whenever this incarnation ends, what executes one-sided operations goes on without its process: an adapter, or peers that have the
-    /// memory mapped. Its regions are read and written as they were left, whoever lives there next. Where the target's processor is
-    /// needed nothing is left.
+    /// Whenever this incarnation ends, what executes one-sided operations goes on without its process: an adapter, or
+    /// peers that have the memory mapped. Its regions are read and written as they were left, also while the next
+    /// incarnation runs there. Where the target's processor is needed nothing is left.
     pub fn leave_memory(&self, node: Incarnation) {
         self.on(node, |state, node| state.nodes[node].leaves_memory = state.capabilities.target_cpu_free);
     }
@@ -221,7 +220,7 @@ impl World {
         self.partition_one_way(other, one, Outage::Either);
     }
 
-    /// Cuts both ways between a machine and each on which somebody has lived so far.
+    /// Cuts both ways between a machine and each machine that has had an incarnation so far.
     pub fn isolate(&self, node: Rank) {
         let others: Vec<Rank> = self.shared.with(|state| state.newest.keys().copied().collect());
         for other in others.into_iter().filter(|other| *other != node) {
@@ -252,7 +251,7 @@ impl World {
         self.on(node, |state, node| state.jump_clock(node, nanos(by)));
     }
 
-    /// A line of the scenario in the log. It is no part of the digest, and costs nothing where no log is kept.
+    /// A line of the scenario in the log. The digest does not include it, and it costs nothing where no log is kept.
     pub fn note(&self, text: fmt::Arguments<'_>) {
         self.shared.with(|state| state.trace.note(state.now, text));
     }

@@ -25,7 +25,7 @@ use super::wire::{
 };
 use crate::message::{Class, InboxSender, Message};
 
-/// Connections that may be about to say who they are.
+/// Connections that may be about to identify themselves.
 const MOST_GREETING: usize = 64;
 /// How long a caller may leave an answer untaken.
 const STALL: Duration = Duration::from_secs(30);

@@ -1,6 +1,6 @@
 //! The target's side of exactly once (F2): one window for each caller, kept across its connections.
 //!
-//! A window can go when nobody can need it any more:
+//! A window can go when no caller can need it any more:
 //!
 //! * a later incarnation of the caller's rank has said hello: the earlier one never acts again (C1), so its window goes, and
 //!   what still stands in its connections is refused;

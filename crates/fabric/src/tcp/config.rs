@@ -12,14 +12,16 @@ use crate::error::{Error, Result};
 pub struct TcpConfig {
     /// Where to listen; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// What peers are told instead, as `host:port`. Needed where `listen` is a wildcard address.
+    /// The address that peers get instead, as `host:port`. Needed where `listen` is a wildcard address.
     pub advertise: Option<String>,
-    /// Who this node can prove to be. Without it the fabric speaks in the clear, which it does on loopback only, where every user of
-    /// the machine can then say that it is a node: region keys are still secret, messages are believed.
+    /// The identity that this node can prove. Without it the fabric speaks in the clear, which it does on loopback
+    /// only, where every user of the machine can then say that it is a node: region keys are still secret, messages are
+    /// believed.
     pub tls: Option<TlsIdentity>,
-    /// With certificates: by which names nodes prove who they are. None: by their ranks, which the configuration gives them.
+    /// With certificates: the names by which nodes prove their identity. `None`: by their ranks, which the
+    /// configuration gives them.
     pub names: Option<Names>,
-    /// Speak in the clear beyond loopback too: whoever reaches the port can say that it is any node.
+    /// Speak in the clear beyond loopback too: any host that reaches the port can say that it is any node.
     pub insecure: bool,
     /// Bytes of the pool of buffers.
     pub pool_bytes: usize,
@@ -29,7 +31,7 @@ pub struct TcpConfig {
     pub inbox_messages: usize,
     /// Callers that are known, and connections that are open, per class. A window of 24 KiB each.
     pub most_callers: usize,
-    /// How long either end waits for a connection to be made and both to have said who they are.
+    /// How long either end waits for a connection to be made and both ends to have identified themselves.
     pub handshake: Duration,
 }
 
@@ -63,7 +65,7 @@ impl Default for TcpConfig {
 }
 
 impl TcpConfig {
-    /// Refuses what would be open to anybody, or cannot be reached.
+    /// Refuses a configuration that is open to any host, or cannot be reached.
     pub(super) fn check(&self) -> Result<()> {
         let unusable =
             |reason: String, remedy: &str| Err(Error::Unusable { provider: "tcp", reason, remedy: remedy.into() });

@@ -11,7 +11,7 @@ pub struct Counts {
     pub refused: u64,
     /// Connections turned away because too many were open or being made.
     pub turned_away: u64,
-    /// Connections that did not say who they are in time.
+    /// Connections that did not identify themselves in time.
     pub silent: u64,
     /// Connections closed because their caller did not take its answers.
     pub stalled: u64,
@@ -25,7 +25,7 @@ pub struct Counts {
     pub frames: u64,
     /// Batches that were executed.
     pub batches: u64,
-    /// Frames of requests that were sent by whoever posted them.
+    /// Frames of requests that the poster itself sent.
     pub by_posters: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Making a connection: how the caller's end says who it is and makes sure whom it has reached.
+//! Makes a connection: the caller's end identifies itself and makes sure of the identity of the target.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ pub(super) struct Dialer {
 }
 
 impl Dialer {
-    /// A connection to this incarnation and no other, or why there is none.
+    /// A connection to this incarnation and no other, or the reason for the failure.
     pub(super) async fn dial(
         &self,
         target: Incarnation,
@@ -49,7 +49,8 @@ impl Dialer {
         tokio::time::timeout(self.handshake, attempt).await.map_err(|_| late())?
     }
 
-    /// Who lives at an address, as `rank`: says that it means nobody's incarnation of it, and is told whose place it is.
+    /// The incarnation of `rank` at an address. Sends a hello for start number 0, which no incarnation has; the answer
+    /// names the one that is there.
     pub(super) async fn ask(&self, rank: Rank, address: &str) -> Result<Incarnation, String> {
         let attempt = async {
             let target = Incarnation { rank, start: 0 };

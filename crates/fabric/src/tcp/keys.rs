@@ -1,8 +1,9 @@
 //! Certificates for the nodes of a cluster: what `verbena keys` makes and `verbena doctor` looks at.
 //!
 //! One authority, made once and kept away from the nodes, issues each node a certificate for the name of its rank
-//! (`node-7.verbena`), or for its own name where ranks are given anew to every life (`app1.member.verbena`). Files are PEM, readable by their owner only, appear whole or not at all, and never take the place of another:
-//! to renew a certificate, issue it under a new name and rename both files over the old ones. A running node reads them when it
+//! (`node-7.verbena`), or for its own name where every incarnation has a new rank (`app1.member.verbena`). Files are
+//! PEM, readable by their owner only, appear whole or not at all, and never take the place of another: to renew a
+//! certificate, issue it under a new name and rename both files over the old ones. A running node reads them when it
 //! makes or takes its next connection.
 
 use std::fs::{self, File};
@@ -65,7 +66,7 @@ pub fn issue(authority: &Pair, rank: Rank, files: &Pair, valid: Range<SystemTime
 /// Issues the certificate of the node of this name, as [`issue`] does.
 ///
 /// # Errors
-/// Also that there can be none for such a name.
+/// Also if no certificate is possible for such a name.
 pub fn issue_named(authority: &Pair, name: &str, files: &Pair, valid: Range<SystemTime>) -> Result<()> {
     issue_for(authority, member_name(name).map_err(refused)?, files, valid)
 }
@@ -90,7 +91,7 @@ fn issue_for(authority: &Pair, name: String, files: &Pair, valid: Range<SystemTi
     write_pair(files, &certificate.pem(), &key.serialize_pem())
 }
 
-/// Reads what a certificate says; of several in the file, the first. Does not tell whether anybody vouches for it.
+/// Reads what a certificate says; of several in the file, the first. Does not check that an authority vouches for it.
 pub fn inspect(certificate: &Path) -> Result<Inspection> {
     let der = CertificateDer::from_pem_file(certificate).map_err(|error| unreadable(certificate, error))?;
     let (_, parsed) = X509Certificate::from_der(&der).map_err(|error| unreadable(certificate, error))?;
@@ -141,7 +142,7 @@ fn write_pair(files: &Pair, certificate: &str, key: &str) -> Result<()> {
     })
 }
 
-/// Writes a file that only its owner reads, whole or not at all, where there is none.
+/// Writes a new file that only its owner reads, whole or not at all. Never replaces a file.
 fn write_new(path: &Path, text: &str) -> Result<()> {
     let named = |error: std::io::Error| {
         let reason = match error.kind() {

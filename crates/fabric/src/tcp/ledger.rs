@@ -31,7 +31,8 @@ use entry::{Queued, UnderWay, What};
 
 /// Bytes of writes and messages that are queued.
 const MOST_QUEUED_BYTES: usize = 16 << 20;
-/// Whoever posts sends what is queued if it is no more than so many, with at most so many bytes of writes and messages: who reads answers waits meanwhile.
+/// A poster sends the queue itself if it has at most `FEW` operations and `FEW_BYTES` bytes of writes and messages: the
+/// reader of answers waits meanwhile.
 const FEW: usize = 16;
 const FEW_BYTES: usize = 4 << 10;
 
@@ -61,7 +62,7 @@ enum State {
     Closed,
 }
 
-/// Who has to be woken after a post.
+/// The tasks to wake after a post.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wake {
     pub(super) writer: bool,
@@ -225,7 +226,8 @@ impl Ledger {
         }
     }
 
-    /// The same for whoever posts. Nothing, where that is not little, or ends something: he may have what is then called for.
+    /// The same for a poster. Does nothing if the queue is not short, or if something in it would end: the poster may
+    /// hold what the woken code then wants.
     pub(super) fn gather_few(&mut self, now: Time, frame: &mut FrameWriter) {
         let are_few = self.queue.len() <= FEW && self.queued_bytes <= FEW_BYTES;
         if are_few && self.queue.iter().all(|queued| queued.deadline() > now) {

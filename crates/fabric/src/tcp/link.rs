@@ -1,9 +1,11 @@
 //! The way to one target in one class: a task that makes the connection when something waits, sends what waits, takes the answers,
 //! keeps the deadlines, and makes the connection again. What it decides is in [`Ledger`].
 //!
-//! Whoever posts for control sends it too, if it is little and a connection in the clear takes it: to wake the task would take longer. *Nothing stays queued:* who finds the output
-//! taken has queued something before, and whoever has it looks afterwards whether anything is queued. A poster that has not sent all calls the task.
-//! A poster ends nothing, as it may have what whoever is woken wants; and while the connection stands the task, in whose thread others are served too, waits for no poster.
+//! A poster on the control class sends its operation itself, if that is little and a connection in the clear takes it:
+//! to wake the task would take longer. *Nothing stays queued:* a poster that finds the output taken has queued its
+//! operation before, and the holder of the output looks afterwards whether anything is queued. A poster that has not
+//! sent all wakes the task. A poster ends no operation, because it may hold what the woken waiter wants. While the
+//! connection stands, the task waits for no poster, because its thread serves others too.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -158,7 +160,7 @@ impl Link {
         }
     }
 
-    /// Never waits for whoever has the output, as the thread has others to serve.
+    /// Never waits for the holder of the output, as the thread has others to serve.
     fn poll_send(&self, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         loop {
             let Some(mut taken) = self.output.try_lock() else { return Poll::Ready(Ok(())) };
@@ -174,7 +176,7 @@ impl Link {
         }
     }
 
-    /// Sends what is queued, for who posted it. Whether the task has nothing to do about it.
+    /// Sends what is queued, on behalf of the poster. Returns whether the task has nothing to do about it.
     fn send_now(&self, now: Time) -> bool {
         let Some(mut taken) = self.output.try_lock() else { return true };
         let Some(output) = &mut *taken else { return false };

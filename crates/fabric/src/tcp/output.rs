@@ -1,4 +1,5 @@
-//! Where frames go out: by whoever posts, as far as the stream takes them at once, and else by the task of its link.
+//! The output of a connection: the poster writes frames as far as the stream takes them at once, and otherwise the task
+//! of its link does.
 
 use std::io;
 use std::pin::Pin;

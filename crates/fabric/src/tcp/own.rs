@@ -1,4 +1,5 @@
-//! A node's way to its own regions: whoever posts executes, and no agent has to run for it. Nothing can be lost on the way, so that nothing ends as unknown.
+//! A node's way to its own regions: the poster executes, and no agent has to run for it. No message can be lost on the
+//! way, so no operation ends as unknown.
 
 use verbena_terms::{BootClock, Clock, Time};
 

@@ -54,7 +54,7 @@ type Links = [Arc<Link>; 2];
 impl TcpFabric {
     /// Listens, and starts the two threads that do what is asked of this node, and what those who ask do not do themselves.
     ///
-    /// [`Error::Unusable`] where the configuration would let anybody in, or the certificates cannot be used.
+    /// [`Error::Unusable`] where the configuration would let any host in, or the certificates cannot be used.
     pub fn open(identity: Incarnation, config: TcpConfig) -> Result<Self> {
         TcpFabric::open_on(identity, config, Arc::new(Anonymous::default()))
     }
@@ -107,16 +107,16 @@ impl TcpFabric {
         })
     }
 
-    /// The present incarnation of `rank`, found at `address`: for who knows only where a node is configured to be. Blocks its
-    /// thread until `deadline` at most.
+    /// The present incarnation of `rank`, found at `address`: for callers that know only the configured address of a
+    /// node. Blocks its thread until `deadline` at most.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] where nobody answers, or nobody who can prove to be of that rank.
+    /// [`Error::Unreachable`] where no node answers, or none that can prove to be of that rank.
     pub fn who_lives_at(&self, rank: Rank, address: &Address, deadline: Time) -> Result<Incarnation> {
         let (answer, answered) = std::sync::mpsc::sync_channel(1);
         let (dialer, at) = (self.dialer.clone(), address.0.clone());
         self.threads[0].handle.spawn(async move {
-            // Whoever asked may have stopped waiting.
+            // The caller may have stopped waiting.
             let _ = answer.send(dialer.ask(rank, &at).await);
         });
         let target = Incarnation { rank, start: 0 };
@@ -283,7 +283,7 @@ impl Peer for TcpPeer {
     }
 }
 
-/// Reads nothing of a region, so that a key that opens nothing is told when it is opened.
+/// Reads zero bytes of a region, so that a key that opens nothing is reported when it is opened.
 pub(crate) fn try_key(remote: &dyn Remote, pool: &Pool, deadline: Time) -> Result<()> {
     loop {
         let nothing = Operation::Read { at: 0, into: pool.take(0)? };

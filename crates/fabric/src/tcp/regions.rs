@@ -37,9 +37,9 @@ struct Inner {
     is_closed: bool,
 }
 
-/// One life of a region: its memory, and the secrets that reach it. Made anew it is another one (F4); the old one is unmapped when
-/// the last batch that had begun on it ends. Nobody outside this process changes it, so that nothing can land in it later and it
-/// need not wait for every member to acknowledge the view.
+/// One making of a region: its memory, and the secrets that reach it. Made anew it is another one (F4); the old one is
+/// unmapped when the last batch that had begun on it ends. No other process changes it, so nothing can land in it later
+/// and it need not wait for every member to acknowledge the view.
 struct Memory {
     words: Part,
     life: Life,
@@ -280,7 +280,8 @@ impl Region for TcpRegion {
         }
         // It may wait for a kernel, and what is asked of other regions is not to wait with it.
         let anew = Memory::new(self.regions.0.supply.make_anew(self.number, &life)?, life);
-        // A fabric that was closed meanwhile has no region to bring back. What the supply made it takes back with the region, or before: nobody was told its keys.
+        // A fabric that was closed meanwhile has no region to bring back. The supply takes back what it made with the
+        // region, or before: its keys were never given out.
         let mut inner = self.regions.0.inner.write();
         let live = inner.live.get_mut(&self.number).ok_or(Error::Closed)?;
         *live = anew.clone();
@@ -372,7 +373,7 @@ mod tests {
             assert!(matches!(made.join().unwrap(), Err(Error::Closed)));
         });
         assert_eq!((add(other), anew.key(Rights::Read).view), ((0, Outcome::Revoked), ViewNumber(2)));
-        // And before: nobody makes it.
+        // And before: it is never made.
         assert!(matches!(anew.remake(ViewNumber(3)), Err(Error::Closed)));
         assert!(has_begun.try_recv().is_err());
     }

@@ -1,7 +1,8 @@
-//! Which node's life has which rank, where every life is given a new one: then a certificate can be for the node's name only.
+//! The names of the nodes behind ranks, where every incarnation gets a new rank: a certificate can then be for the
+//! node's name only.
 //!
-//! Whose a rank is never changes, so what was found out once is kept. A rank that nobody has asked for is looked up in the background: whoever meets it
-//! is refused meanwhile, and tries again.
+//! The node of a rank never changes, so what was found out once is kept. An unknown rank is looked up in the
+//! background: the node that shows it is refused meanwhile, and tries again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,7 +11,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use verbena_terms::Rank;
 
-/// The names of the nodes whose lives have ranks. Clones are one roster.
+/// The names of nodes, by the ranks of their incarnations. Clones are one roster.
 #[derive(Clone)]
 pub struct Roster(Arc<Shared>);
 
@@ -19,11 +20,11 @@ pub struct Roster(Arc<Shared>);
 pub struct Names {
     /// This node's: its certificate is for `NAME.member.verbena`.
     pub own: String,
-    /// The others'.
+    /// The names of the other nodes.
     pub roster: Roster,
 }
 
-/// Told, once, what was found out: a name, or that there is none (yet).
+/// Receives, once, the result of a look-up: a name, or that there is none (yet).
 pub struct Found {
     roster: Weak<Shared>,
     rank: Rank,
@@ -40,10 +41,10 @@ struct Known {
     asked: BTreeSet<Rank>,
 }
 
-/// Names that are kept; beyond that the lowest ranks, which are the oldest lives, are forgotten.
+/// Names that are kept; beyond that the lowest ranks, which are the oldest incarnations, are forgotten.
 const MOST_NAMES: usize = 4096;
 
-/// Ranks that are looked up at a time: whoever says that it has any other is refused.
+/// Ranks that are looked up at a time: a node that claims any other is refused.
 const MOST_ASKED: usize = 16;
 
 impl Roster {
@@ -57,7 +58,7 @@ impl Roster {
         self.0.know(rank, name);
     }
 
-    /// Whose life has this rank. Where that is not known it is looked up, for the next time.
+    /// The name of the node whose incarnation has this rank. If it is not known it is looked up, for the next time.
     pub(super) fn name(&self, rank: Rank) -> Option<String> {
         {
             let mut known = self.0.known.lock();
@@ -126,7 +127,7 @@ mod tests {
         let roster = Roster::new(move |rank, found| asks.lock().push((rank, found)));
         assert_eq!((roster.name(Rank(7)), roster.name(Rank(7))), (None, None));
         assert_eq!(asked.lock().len(), 1);
-        // Nobody has it yet.
+        // No node has it yet.
         drop(asked.lock().pop());
         assert_eq!((roster.name(Rank(7)), asked.lock().len()), (None, 1));
         asked.lock().pop().unwrap().1.is("app1");

@@ -1,10 +1,10 @@
-//! Who a node can prove to be, and whom it believes (mutual TLS 1.3).
+//! The identity that a node can prove, and the peers that it believes (mutual TLS 1.3).
 //!
-//! One authority vouches for every node of a cluster. The certificate of the node of rank 7 is for the name `node-7.verbena`: who
-//! connects demands that name of the target, and the target demands of the caller that its certificate is for the rank it
-//! says it has. Where every life has a new rank, the certificate is for the name of the node, `app1.member.verbena`, and a roster says whose life has
-//! which rank. Nothing is resumed from an earlier connection, so every new one is judged by the certificates as they
-//! are now.
+//! One authority vouches for every node of a cluster. The certificate of the node of rank 7 is for the name
+//! `node-7.verbena`: the caller demands that name of the target, and the target demands of the caller that its
+//! certificate is for the rank it says it has. Where every incarnation has a new rank, the certificate is for the name
+//! of the node, `app1.member.verbena`, and a roster maps ranks to names. Nothing is resumed from an earlier connection,
+//! so every new one is judged by the certificates as they are now.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -64,7 +64,8 @@ impl Tls {
         Ok(Tls { identity: identity.clone(), names, own, loaded: Mutex::new(Loaded { stamps, ends }) })
     }
 
-    /// The name that the certificate of whoever has this rank is for; nothing where that is not known yet, and is being looked up.
+    /// The name that the certificate of the node of this rank is for; `None` while that is not known yet and is being
+    /// looked up.
     pub(super) fn name(&self, rank: Rank) -> Option<String> {
         match &self.names {
             None => Some(name_of(rank)),
@@ -72,7 +73,7 @@ impl Tls {
         }
     }
 
-    /// Whether a certificate that the authority vouches for is that of whoever has this rank.
+    /// Whether a certificate that the authority vouches for is that of the node of this rank.
     pub(super) fn proves(&self, certificate: &CertificateDer<'_>, rank: Rank) -> bool {
         self.name(rank).is_some_and(|name| is_of(certificate, &name))
     }
@@ -97,7 +98,7 @@ pub(super) fn name_of(rank: Rank) -> String {
     format!("node-{rank}.verbena")
 }
 
-/// The name that a certificate of the node of this name is for, or why there can be none.
+/// The name that a certificate of the node of this name is for, or why no certificate is possible.
 ///
 /// Certificates do not tell upper from lower case, and names of nodes do: so there is lower case only.
 pub(super) fn member_name(name: &str) -> std::result::Result<String, String> {

@@ -1,6 +1,6 @@
 //! What the bytes on a connection mean. Little endian throughout; every byte is checked, what is named zero too.
 //!
-//! A connection carries one class, one way: whoever made it asks, the other end answers. It begins with
+//! A connection carries one class, one way: its maker asks, the other end answers. It begins with
 //!
 //! ```text
 //!  preamble, in the clear, first the caller's and then the answer
@@ -24,10 +24,10 @@
 //!  +-----------------------+------------+---------+--------------+
 //! ```
 //!
-//! The preamble is in the clear so that two versions, or a plain and a secured node, can name each other instead of failing inside
-//! TLS; it is repeated inside, where nobody can change it. `next id` is the first operation identifier that the caller has
-//! not used at this target in this class. The incarnation in a welcome is who lives there, or with
-//! [`Verdict::Superseded`] the later incarnation that has been here.
+//! The preamble is in the clear so that two versions, or a plain and a secured node, can name each other instead of
+//! failing inside TLS; it is repeated inside, where no other host can change it. `next id` is the first operation
+//! identifier that the caller has not used at this target in this class. The incarnation in a welcome is the one that
+//! listens there, or with [`Verdict::Superseded`] the later incarnation that has been here.
 //!
 //! After that there are only frames, each with as many items as were waiting when it was made:
 //!
@@ -122,7 +122,8 @@ pub(super) const LARGEST_FRAME: usize = FULL_FRAME_BYTES + LARGEST_BATCH_BYTES +
 const BATCH_BYTES: usize = 40;
 const RESULTS_BYTES: usize = 24;
 
-/// How many bytes the frame at the start of `bytes` has, header included; `None` while that cannot be told. Refuses as soon as
+/// How many bytes the frame at the start of `bytes` has, header included; `None` while that is not known. Refuses as
+/// soon as
 /// what is there cannot become a frame.
 pub(super) fn frame_bytes(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     let Some(header) = bytes.get(..FRAME_HEADER_BYTES) else {

@@ -148,7 +148,7 @@ impl Adapter {
         }
     }
 
-    /// A channel by which completions are told.
+    /// A channel for completion events.
     pub(super) fn channel(&self) -> Result<Arc<CompletionChannel>> {
         let channel =
             self.context.create_comp_channel().map_err(|error| Error::system("make a completion channel", error))?;

@@ -8,7 +8,8 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use crate::error::{Error, Result};
 use crate::memory::{Sealed, Words};
 
-/// Addresses that a fabric can give to regions in its life: of 128 TiB that a process has. Nothing is behind them before they are given out.
+/// Addresses that a fabric can give to regions in all: of 128 TiB that a process has. Nothing is behind them before
+/// they are given out.
 const RESERVED: usize = 16 << 40;
 
 /// Gives out addresses in order, each one once.
@@ -25,7 +26,8 @@ unsafe impl Sync for Arena {}
 
 impl Arena {
     pub(super) fn new() -> Result<Self> {
-        // SAFETY: a fresh mapping at an address that the kernel chooses touches no memory in use; nobody may access it.
+        // SAFETY: a fresh mapping at an address that the kernel chooses touches no memory in use; no code may access
+        // it.
         let base = unsafe {
             mmap_anonymous(std::ptr::null_mut(), RESERVED, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
         };
@@ -42,7 +44,8 @@ impl Arena {
         let wanted = wanted.ok_or_else(full)?;
         let mut used = self.used.lock();
         let end = used.checked_add(wanted).filter(|end| *end <= RESERVED).ok_or_else(full)?;
-        // SAFETY: `used..end` is of the reservation, and nothing was ever mapped there: it was given to nobody before, and is to nobody again.
+        // SAFETY: `used..end` is of the reservation, and nothing was ever mapped there: it was never given out before,
+        // and is never given out again.
         let memory = unsafe { Words::in_place_of_reserved(self.base.add(*used), wanted) }?;
         *used = end;
         Ok(memory)
@@ -52,7 +55,8 @@ impl Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         let used = *self.used.get_mut();
-        // SAFETY: the part of the reservation that was never given out. What was is unmapped by its holders, and may be somebody else's by now.
+        // SAFETY: the part of the reservation that was never given out. The rest is unmapped by its holders, and may
+        // belong to other code by now.
         let _ = unsafe { munmap(self.base.as_ptr().add(used).cast(), RESERVED - used) };
     }
 }

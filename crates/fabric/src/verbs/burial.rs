@@ -1,5 +1,5 @@
-//! Connections that have ended are destroyed by a thread of their own: that may take as long as packets of theirs wait in the network's queues (fifty seconds on
-//! soft-RoCE), and nobody who posts or waits is to wait with it.
+//! Destroys connections that have ended, in a thread of their own. That may take as long as packets of theirs wait in
+//! the network's queues (fifty seconds on soft-RoCE), and no poster and no waiter is to wait with it.
 
 use std::sync::mpsc::{Sender, channel};
 use std::thread;

@@ -64,7 +64,7 @@ enum Merit {
     Link,
 }
 
-/// Why something does not fit, the farthest from fitting first: whoever is refused is told of what came nearest.
+/// Why something does not fit, the farthest from fitting first: the error names what came nearest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Refusal {
     Device,

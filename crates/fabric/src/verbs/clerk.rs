@@ -61,12 +61,12 @@ impl Clerk {
         self.receiver.as_ref()
     }
 
-    /// Where completions are to be told.
+    /// The channel for completion events.
     pub(super) fn channel(&self) -> &Arc<CompletionChannel> {
         &self.channel
     }
 
-    /// Whether it is to be told of completions, or looks for them without a pause.
+    /// Whether the clerk waits for completion events; otherwise it polls without a pause.
     pub(super) fn is_told(&self) -> bool {
         self.completions == Completions::Told
     }
@@ -93,7 +93,7 @@ impl Clerk {
         }
     }
 
-    /// Until something is told, or somebody wakes it.
+    /// Sleeps until an event comes, or another thread wakes it.
     fn sleep(&self, longest: &Timespec) {
         // SAFETY: the descriptor is open as long as the channel.
         let channel = unsafe { BorrowedFd::borrow_raw(self.channel.as_raw_fd()) };
@@ -110,7 +110,7 @@ impl Clerk {
         }
     }
 
-    /// Whose they are does not matter: every link is looked at.
+    /// Takes the events. Their queues do not matter: every link is looked at.
     fn take_events(&self) {
         let (mut queue, mut context) = (null_mut(), null_mut());
         // SAFETY: the channel is open and does not block; a queue that is given stays until its events are acknowledged, which is at once.

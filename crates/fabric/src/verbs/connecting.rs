@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::message::Class;
 use crate::provider::{Address, Peer};
 
-/// Who is not answered asks again after so long.
+/// Without an answer for this long, the caller asks again.
 pub(super) const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// After so long without an answer it asks with a connection of its own anew.
 pub(super) const GIVE_UP: Duration = Duration::from_secs(2);
@@ -128,7 +128,7 @@ impl Connecting {
         asking.and_then(|asking| asking.line.take())
     }
 
-    /// It is connected, or cannot be. Whether anybody has waited for it.
+    /// It is connected, or cannot be. Returns whether a request was waiting.
     pub(super) fn ends(&mut self, number: u64) -> bool {
         number == self.request && self.asking.take().is_some()
     }

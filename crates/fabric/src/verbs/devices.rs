@@ -122,7 +122,7 @@ pub enum LinkLayer {
 pub enum PortState {
     /// It has no link.
     Down,
-    /// It has a link, and nobody has told it its address yet, which a subnet manager does.
+    /// It has a link, and no address yet; a subnet manager assigns one.
     Initializing,
     /// It has its address and carries nothing yet.
     Armed,
@@ -203,7 +203,8 @@ impl fmt::Display for GidKind {
 /// The RDMA devices of this machine, by name.
 ///
 /// # Errors
-/// [`Error::Unusable`] where there is none, no library, or nobody may open one: what is missing, and how to get it.
+/// [`Error::Unusable`] without a device or a library, or if this user may open no device: what is missing, and how to
+/// get it.
 pub fn devices() -> Result<Vec<Device>> {
     let list = DeviceList::new().map_err(|error| match error.0 {
         GetDeviceListErrorKind::Ibverbs(error) => no_list(&error),
@@ -271,7 +272,7 @@ fn device(listed: &Listed<'_>) -> Result<Device> {
 }
 
 fn limits(of: &DeviceAttr) -> Limits {
-    // Some drivers say -1 where they mean that there is none.
+    // Some drivers report -1 for zero.
     let count = |number: i32| number.max(0) as u32;
     Limits {
         queue_pairs: count(of.max_qp()),
@@ -330,7 +331,7 @@ fn gid_table(context: &DeviceContext, at_most: usize) -> io::Result<Vec<ibv_gid_
     let empty =
         ibv_gid_entry { gid: ibv_gid { raw: [0; 16] }, gid_index: 0, port_num: 0, gid_type: 0, ndev_ifindex: 0 };
     let mut entries = vec![empty; at_most.max(1)];
-    // SAFETY: the context is open for as long as it is borrowed; the library writes at most so many entries.
+    // SAFETY: the context is open for as long as it is borrowed; the library writes at most `entries.len()` entries.
     let found = unsafe { ibv_query_gid_table(context.context().as_ptr(), entries.as_mut_ptr(), entries.len(), 0) };
     if found < 0 {
         return Err(io::Error::from_raw_os_error(-found as i32));
@@ -414,7 +415,7 @@ fn none_listed() -> Error {
     )
 }
 
-/// Of a file that may not be opened the library says that there is none: it has looked for it everywhere.
+/// For a file that may not be opened the library reports that it does not exist: it has looked for it everywhere.
 fn not_opened(name: &str, error: &io::Error) -> Error {
     let file = file_of(name.as_ref());
     match file.map(|file| (access(&file, Access::READ_OK | Access::WRITE_OK), file)) {

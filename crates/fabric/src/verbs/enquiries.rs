@@ -16,10 +16,10 @@ use crate::error::{Error, Result};
 use crate::message::Class;
 use crate::provider::{Address, Peer};
 
-/// Who is not told where a region is asks again after so long.
+/// Without the place of a region for this long, the caller asks again.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Who waits for an answer, by the number of the request.
+/// The callers that wait for an answer, by the number of the request.
 #[derive(Default)]
 pub(super) struct Enquiries {
     asked: Mutex<HashMap<u64, SyncSender<Option<Place>>>>,
@@ -57,7 +57,7 @@ impl Enquiries {
     /// An owner has answered.
     pub(super) fn told(&self, number: u64, place: Option<Place>) {
         let asked = self.asked.lock().remove(&number);
-        // Whoever asked may have stopped waiting.
+        // The caller may have stopped waiting.
         let _ = asked.map(|asked| asked.try_send(place));
     }
 }

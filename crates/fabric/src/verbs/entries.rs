@@ -27,7 +27,7 @@ pub(super) struct Entry {
     pub(super) revoked: Error,
     /// Why the element behind the last one was refused before anything was posted.
     pub(super) refusal: Option<Error>,
-    /// None: whoever posted it was told already that it is unknown.
+    /// `None`: the poster has already got the outcome that it is unknown.
     pub(super) completer: Option<Completer<Completed>>,
     pub(super) deadline: Time,
     /// Given out when it is posted for the first time.
@@ -45,7 +45,7 @@ pub(super) struct Posted {
     pub(super) count: usize,
 }
 
-/// Somebody who waits for an outcome.
+/// A caller that waits for an outcome.
 pub(super) struct Asked {
     pub(super) id: OperationId,
     pub(super) deadline: Time,
@@ -65,9 +65,9 @@ pub(super) struct Request<'a> {
 /// Whether an adapter says why a connection has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusals {
-    /// That the other end refused a request is told by its completion (IBA 9.7.5), unless the answer is lost.
+    /// A completion reports that the other end refused a request (IBA 9.7.5), unless the answer is lost.
     Told,
-    /// It is told as the end of the connection, like any other (RFC 5040, 7).
+    /// It shows as the end of the connection, like any other (RFC 5040, 7).
     Untold,
 }
 

@@ -7,8 +7,8 @@
 //!  +---------+---------+------+------+--------+--------+----- - -
 //! ```
 //!
-//! The class is that of the queue. `sender` is who its connection belongs to, or it is dropped: a number of a queue pair that was given out again is then not taken for
-//! its former holder's.
+//! The class is that of the queue. A message is dropped unless `sender` is the owner of its connection: a number of a
+//! queue pair that was given out again is then not taken for its former holder's.
 
 use verbena_terms::{Format, Incarnation, ViewNumber};
 
@@ -72,14 +72,14 @@ impl Envelope {
         Ok((Envelope { sender, view, port, number: number(16, 8) }, body))
     }
 
-    /// What whoever reads a port gets of it.
+    /// The message that the reader of a port gets.
     pub(super) fn message(&self, class: Class, body: &[u8]) -> Message {
         let Envelope { sender, view, port, number } = *self;
         Message { from: sender, view, number, class, port, body: body.to_vec() }
     }
 }
 
-/// Who the inputs of [`exercise`] are from.
+/// The sender of the inputs of [`exercise`].
 #[cfg(any(test, feature = "fuzzing"))]
 const ANYBODY: Incarnation = Incarnation::new(1, 1);
 

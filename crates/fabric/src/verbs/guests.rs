@@ -29,7 +29,7 @@ pub(super) struct Guests {
     table: Mutex<Table>,
 }
 
-/// Who asks for a connection.
+/// A request for a connection, and its caller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
     pub(super) caller: Incarnation,
@@ -68,7 +68,8 @@ enum State {
     Making,
     /// A call with this ticket is expected.
     Expected(Ticket),
-    /// It is there; what the caller was told of it, if it was by message, and where it is counted what was taken, if it is for messages.
+    /// It is there. `endpoint` is what the caller got in the answer, if that was by message; `counts` is where taken
+    /// messages are counted, if it is for messages.
     Served { _served: Served, endpoint: Option<Endpoint>, counts: Option<Place> },
 }
 
@@ -116,7 +117,7 @@ impl Guests {
         })
     }
 
-    /// Connects whoever calls with the ticket that it was given.
+    /// Connects a caller that shows the ticket that it was given.
     ///
     /// # Errors
     /// Besides what the adapter refuses, [`Error::Malformed`] for a call without a ticket that is good.
@@ -201,7 +202,7 @@ impl Guests {
         Ok(())
     }
 
-    /// Keeps an end that was made, unless a later request has superseded its own; what its caller is to be told.
+    /// Keeps an end that was made, unless a later request has superseded its own. Returns the answer for its caller.
     fn seat(&self, wish: &Wish, made: Result<State>) -> Result<Option<Endpoint>> {
         let mut table = self.table.lock();
         let newest = table.by_caller.get_mut(&wish.seat()).filter(|known| known.cmp(wish) == Ordering::Equal);

@@ -1,4 +1,5 @@
-//! What nodes say to each other before their adapters can: by message, numbered by whoever asks; an answer has the number of its request.
+//! The messages between nodes before their adapters are connected. The asking side numbers them; an answer has the
+//! number of its request.
 //!
 //! ```text
 //!  connect                                      connected, or a text that says why not
@@ -15,7 +16,8 @@
 //!  +---------+--------+------+--------+--- - -   +---------+------+------+---------+-------+
 //! ```
 //!
-//! Where the kernel's manager makes connections the caller is told by message where to call and by which ticket, and the rest is the manager's.
+//! Where the kernel's manager makes connections, a message gives the caller the address to call and a ticket, and the
+//! rest is the manager's.
 //!
 //! ```text
 //!  call                                         expected, or a text that says why not
@@ -281,7 +283,7 @@ impl Meeting {
         bytes
     }
 
-    /// None where nobody could be met.
+    /// `None` if no node can listen at what the bytes say.
     fn of(bytes: &[u8; Meeting::BYTES]) -> Option<Self> {
         let (port, rest) = bytes.split_first_chunk()?;
         let ([serves, zeros @ ..], rest) = rest.split_first_chunk::<6>()?;

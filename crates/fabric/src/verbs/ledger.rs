@@ -9,13 +9,15 @@
 //! | a request failed, no acknowledgement came | in doubt | in doubt |
 //! | it was ended here | unknown | unknown |
 //!
-//! What is *in doubt* may have been refused: an adapter refuses once, and if that answer is lost there is no other; adapters of iWARP, which only read, never say. The
-//! owner is asked whether the key is still good, and of a connection that stands still before it has ended, too. If not, it is revoked, and what was executed before that is in memory that nobody reads again (F4); if it is, what only reads is
-//! posted again, and the rest is unknown.
+//! What is *in doubt* may have been refused: an adapter refuses once, and if that answer is lost there is no other;
+//! adapters of iWARP, which only read, never say. The caller asks the owner whether the key is still good, also for a
+//! connection that stands still before it has ended. If not, it is revoked, and what was executed before that is in
+//! memory that is never read again (F4). If it is, reads are posted again, and the rest is unknown.
 //!
-//! An operation that ended as unknown is *settled* by its own completion, if that comes late; the transport sends again for so long that only the end of
-//! the connection takes this away. Then it is barred by the next connection: a target takes one from a caller only when it has destroyed the former. What of it was executed before
-//! nobody has kept, so its outcome is [`Error::Forgotten`]: executed once or not at all, and never later.
+//! An operation that ended as unknown is *settled* by its own completion, if that comes late; the transport sends again
+//! for so long that only the end of the connection takes this away. Then it is barred by the next connection: a target
+//! takes one from a caller only when it has destroyed the former. No side has kept what of it was executed before, so
+//! its outcome is [`Error::Forgotten`]: executed once or not at all, and never later.
 
 use std::collections::VecDeque;
 
@@ -36,7 +38,7 @@ use crate::region::RegionKey;
 
 pub(super) struct Ledger {
     target: Incarnation,
-    /// Whose buffers the adapter reaches.
+    /// The pool whose buffers the adapter reaches.
     pool: Pool,
     identifiers: Identifiers,
     waiting: VecDeque<Entry>,
@@ -79,7 +81,7 @@ impl Ledger {
         }
     }
 
-    /// Nothing is waited for by anybody.
+    /// Whether no caller waits for anything here.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.posted.is_empty() && self.asked.is_empty() && self.doubts.is_empty()
     }
@@ -277,7 +279,8 @@ impl Ledger {
         self.end(Failure::Lost, endings);
     }
 
-    /// The connection has failed, or was ended, and nobody knows why. Its queue pair has failed too: nothing comes to its buffers any more.
+    /// The connection has failed, or was ended, for an unknown reason. Its queue pair has failed too: nothing comes to
+    /// its buffers any more.
     fn doubt(&mut self, endings: &mut Endings) {
         self.is_connected = false;
         for posted in std::mem::take(&mut self.posted) {
@@ -329,8 +332,8 @@ impl Ledger {
         self.answer(endings);
     }
 
-    /// A batch is over: of what stands behind the done elements the first `open` were under way when the connection failed, and the others never were. What
-    /// is not given back to whoever posted it.
+    /// A batch is over: of what stands behind the done elements the first `open` were under way when the connection
+    /// failed, and the others never were. This does not give the rest back to the poster.
     fn conclude(
         &mut self,
         entry: Entry,
@@ -342,7 +345,7 @@ impl Ledger {
         if entry.completer.is_some() && (is_whole || failure == Some(Failure::Refused)) {
             self.identifiers.close(entry.ids);
         } else {
-            // Nobody knows how it ended, or whoever posted it was told so: each of its operations is remembered.
+            // How it ended is unknown, or the poster has got that outcome: each of its operations is remembered.
             self.identifiers.lose(entry.ids);
             if let Some((first, _)) = entry.ids {
                 let open = if failure == Some(Failure::Lost) { open } else { 0 };
@@ -450,7 +453,7 @@ impl Ledger {
         self.armed = armed;
     }
 
-    /// Nobody is there: what waits for a connection ends with this.
+    /// The target is not there: what waits for a connection ends with this.
     pub(super) fn unreachable(&mut self, error: &Error, endings: &mut Endings) {
         for posted in std::mem::take(&mut self.doubts) {
             self.lose(posted, endings);

@@ -61,7 +61,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Not connected yet. Completions are told by the channel when they were [armed](Self::arm).
+    /// Not connected yet. The channel reports completions when they were [armed](Self::arm).
     pub(super) fn new(adapter: &Arc<Adapter>, channel: &Arc<CompletionChannel>, class: Class) -> Result<Self> {
         let fetched = Fetched::new(adapter)?;
         let mut completions = adapter.context.create_cq_builder();
@@ -156,7 +156,8 @@ impl Line {
                 Operation::Read { into, .. } => (request.setup_read(key, at), local(into)),
                 Operation::Write { from, .. } => (request.setup_write(key, at), local(from)),
             };
-            // SAFETY: a word of `fetched`, or a buffer of the pool that whoever posts keeps until the request is complete or this is dropped.
+            // SAFETY: a word of `fetched`, or a buffer of the pool that the poster keeps until the request is complete
+            // or this is dropped.
             unsafe { handle.setup_sge(local_key, address, bytes) };
         }
         guard.post().map_err(|error| Error::system("post to a queue pair", error))
@@ -194,7 +195,7 @@ impl Line {
             for completion in found {
                 let number = completion.wr_id();
                 match completion.status() {
-                    // Behind a failure nothing more is told of this connection than that it has failed.
+                    // After a failure, later completions only repeat that this connection has failed.
                     _ if failed.is_some() => {}
                     SUCCESS => last = Some(number),
                     REMOTE_ACCESS_ERROR | REMOTE_INVALID_REQUEST => failed = Some((number, Failure::Refused)),
@@ -208,7 +209,7 @@ impl Line {
         (last, failed)
     }
 
-    /// The next completion is told by the channel. What came before this is not.
+    /// The channel reports the next completion, and none that came before this.
     pub(super) fn arm(&self) -> Result<()> {
         // SAFETY: the queue is there as long as `self`.
         let refused = unsafe { ibv_req_notify_cq(self.completions.cq().as_ptr(), 0) };

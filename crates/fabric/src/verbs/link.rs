@@ -32,7 +32,7 @@ struct Side {
     ledger: Ledger,
     line: Option<Line>,
     connecting: Connecting,
-    /// Why there is no connection, while there is none.
+    /// Why there is no connection, while it is missing.
     refusal: Error,
     /// Whether the clerk looks after it.
     is_left: bool,
@@ -213,7 +213,7 @@ impl Tended for Link {
         ledger.expire(now, refusal, &mut endings);
         self.send(&mut side, now, &mut endings);
         if self.ways.clerk.is_told() {
-            // What completes from now on is told; what did before is taken.
+            // The channel reports what completes from now on; take what did before.
             if side.line.as_ref().is_some_and(|line| line.arm().is_err()) {
                 side.end(&self.ways.burial, &mut endings);
             }

@@ -1,7 +1,8 @@
 //! The kernel's manager of connections (rdma_cm), by which connections of iWARP are made, and others where the configuration says so: it finds the way
 //! through a network by IP address, and takes service levels from its subnet manager.
 //!
-//! Queue pairs stay ours, of the context that was opened; the manager only connects them. Nothing here waits for longer than it is told to.
+//! Queue pairs belong to this crate and to the context that was opened; the manager only connects them. Nothing here
+//! waits for longer than its argument says.
 
 use std::ffi::{CStr, c_void};
 use std::io;
@@ -28,7 +29,7 @@ use crate::error::{Error, Result};
 /// Bytes of a [`Ticket`].
 pub(super) const TICKET_BYTES: usize = 16;
 
-/// By which whoever answers knows what a call is for: random, told by message, good for one call.
+/// By which the answering side knows what a call is for: random, sent by message, good for one call.
 pub(super) type Ticket = [u8; TICKET_BYTES];
 
 /// Calls that wait to be looked at. More are refused by the kernel, and made again.
@@ -46,7 +47,7 @@ unsafe impl Send for Channel {}
 // SAFETY: as above.
 unsafe impl Sync for Channel {}
 
-/// What has happened, and to whom.
+/// An event, and the identifier that it is about.
 struct Event {
     kind: event_type::Type,
     status: i32,
@@ -92,7 +93,7 @@ impl Channel {
         }
     }
 
-    /// Copies what an event says, and acknowledges it: nobody's identifier can go before that.
+    /// Copies what an event says, and acknowledges it: its identifier cannot go before that.
     fn take(self: &Arc<Self>, event: *mut rdma_cm_event) -> Event {
         // SAFETY: it was given and is not acknowledged.
         let said = unsafe { &*event };
@@ -104,7 +105,7 @@ impl Channel {
             let mut ticket = Ticket::default();
             let has_ticket = length >= TICKET_BYTES;
             if has_ticket {
-                // SAFETY: so many bytes are there as long as the event is not acknowledged.
+                // SAFETY: this many bytes are there as long as the event is not acknowledged.
                 unsafe { ticket.as_mut_ptr().copy_from(asked.private_data.cast(), TICKET_BYTES) };
             }
             let id = Identifier { id, _channel: self.clone() };
@@ -118,7 +119,7 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: identifiers hold the channel, so there are none any more.
+        // SAFETY: identifiers hold the channel, so none is left.
         unsafe { rdma_destroy_event_channel(self.0.as_ptr()) };
     }
 }
@@ -136,7 +137,7 @@ unsafe impl Sync for Identifier {}
 
 impl Drop for Identifier {
     fn drop(&mut self) {
-        // SAFETY: nobody has it any more.
+        // SAFETY: no code has it any more.
         unsafe { rdma_destroy_id(self.id.as_ptr()) };
     }
 }
@@ -186,7 +187,7 @@ impl Identifier {
     }
 }
 
-/// Somebody who wants to be connected. Dropped, it is refused.
+/// A request to be connected. Dropped, it is refused.
 pub(super) struct Call {
     id: Identifier,
     /// None: it showed none.
@@ -240,7 +241,8 @@ impl Listener {
         Err(unusable(format!("connections to {} cannot be made through {address}: {who}", adapter.name), remedy))
     }
 
-    /// `None` where somebody has that port, or the one that the system chose: those of iWARP are TCP's, and it does not look whether TCP has them.
+    /// `None` where that port is taken, or the one that the system chose: those of iWARP are TCP's, and it does not
+    /// look whether TCP has them.
     fn at(adapter: &Adapter, address: SocketAddr) -> Result<Option<Self>> {
         let channel = Channel::new()?;
         let id = Identifier::new(&channel)?;
@@ -265,13 +267,13 @@ impl Listener {
         Ok(Some(Listener { _id: id, channel, address: SocketAddr::new(address.ip(), port) }))
     }
 
-    /// The next call, if one comes within that time. What else is told needs nothing done: queue pairs tell it too.
+    /// The next call, if one comes within that time. Other events need no action: queue pairs report them too.
     pub(super) fn next(&self, patience: Duration) -> Result<Option<Call>> {
         Ok(self.channel.next(patience)?.and_then(|event| event.call))
     }
 }
 
-/// Why nobody can be called at an address, from the last error of the system; nothing where somebody has its port.
+/// Why no caller can be taken at an address, from the last error of the system; `None` where its port is taken.
 fn no_listener(adapter: &Adapter, address: SocketAddr, remedy: &str) -> Result<Option<Listener>> {
     let error = io::Error::last_os_error();
     if Errno::from_io_error(&error) == Some(Errno::ADDRINUSE) {
@@ -297,7 +299,7 @@ pub(super) struct Caller<'a> {
 /// it is looked for again.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Finds the way to whoever listens at `to`. The queue pair can be initialised then, and [connected](Way::connect).
+/// Finds the way to the listener at `to`. The queue pair can be initialised then, and [connected](Way::connect).
 pub(super) fn find(caller: &Caller<'_>, from: SocketAddr, to: SocketAddr, patience: Duration) -> Result<Way> {
     let until = Instant::now() + patience;
     loop {
@@ -352,8 +354,9 @@ impl Way {
         &self.id
     }
 
-    /// Calls, with a queue pair that is initialised. `ready` brings it to where it can send, where the manager does not do that itself. `None` if the kernel chose a
-    /// port of this end that somebody has: those of iWARP are TCP's, and it does not look whether TCP has them. Another way has another one.
+    /// Calls, with a queue pair that is initialised. `ready` brings it to where it can send, where the manager does not
+    /// do that itself. `None` if the kernel chose a port of this end that is taken: those of iWARP are TCP's, and it
+    /// does not look whether TCP has them. Another way has another one.
     pub(super) fn connect(
         mut self,
         caller: &Caller<'_>,

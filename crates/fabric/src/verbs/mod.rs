@@ -1,8 +1,10 @@
 //! The provider `verbs`: adapters of InfiniBand and RoCE execute one-sided operations, and the owner's processors are not asked.
 //!
-//! Between two nodes there are up to eight reliable connections: two directions, two classes, operations and messages. Whoever asks makes its end, tells the other node of it by message,
-//! and is told of the end that answers there. A batch is posted with one doorbell, of its requests only the last reports; a request behind a read or an
-//! atomic that changes something is fenced (F1). Buffers of the pool and the memory of regions are registered, so that nothing is copied.
+//! Between two nodes there are up to eight reliable connections: two directions, two classes, operations and messages.
+//! The asking side makes its end and sends it to the other node by message; the answer names the end that answers
+//! there. A batch is posted with one doorbell, of its requests only the last reports; a request behind a read or an
+//! atomic that changes something is fenced (F1). Buffers of the pool and the memory of regions are registered, so that
+//! nothing is copied.
 //!
 //! Adapters are reached by the verbs library of the system, which is loaded when it is first asked for: a program with this feature runs without it, and says that it
 //! is missing.
@@ -23,8 +25,10 @@
 //!
 //! # Who may ask
 //!
-//! The channels for messages are those of `tcp`, secured by `fabric.keys`. By them a node makes connections, and tells the adapter's key of a region to who shows the
-//! region's secret. On the wire between adapters nothing is secured: whoever can send packets there, as a member or with the numbers of a connection, reaches what a guessed key of 32 bits opens.
+//! The channels for messages are those of `tcp`, secured by `fabric.keys`. By them a node makes connections, and gives
+//! the adapter's key of a region to a peer that shows the region's secret. On the wire between adapters nothing is
+//! secured: any host that can send packets there, as a member or with the numbers of a connection, reaches what a
+//! guessed key of 32 bits opens.
 
 mod adapter;
 mod arena;

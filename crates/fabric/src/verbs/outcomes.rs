@@ -1,4 +1,4 @@
-//! What became of the operations that ended as unknown, for whoever settles them (F2).
+//! The outcomes of operations that ended as unknown, kept for their settlement (F2).
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,8 @@ pub(super) enum Outcome {
 pub(super) struct Outcomes(BTreeMap<u64, Outcome>);
 
 impl Outcomes {
-    /// A batch whose first effect has this identifier: the `done` elements were executed, of the next ones so many are open, the others never will be.
+    /// A batch whose first effect has this identifier: the `done` elements were executed, of the next ones `open` are
+    /// open, the others never will be.
     pub(super) fn note(&mut self, first: OperationId, operations: &[Operation], done: &[u64], open: usize) {
         let changing = operations.iter().enumerate().filter(|(_, operation)| operation.has_effect());
         for (id, (at, _)) in (first.0..).zip(changing) {
@@ -31,7 +32,7 @@ impl Outcomes {
         }
     }
 
-    /// Nobody asks for what is two windows before the next identifier.
+    /// No caller asks for what is two windows before the next identifier.
     pub(super) fn forget_before(&mut self, next: OperationId) {
         let oldest = next.0.saturating_sub(2 * WINDOW as u64);
         if self.0.first_key_value().is_some_and(|(id, _)| *id < oldest) {

@@ -31,7 +31,7 @@ use crate::tcp::TcpFabric;
 /// How long a thread that answers introductions waits for one before it looks whether the fabric is closed.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
 
-/// Connections that are being made at a time; whoever is not heeded asks again.
+/// Connections that are being made at a time; a caller that gets no answer asks again.
 const MOST_ASIDE: usize = 64;
 
 /// What to do where two nodes make connections in different ways.
@@ -56,7 +56,7 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    /// Who waits for a connection to this peer.
+    /// The link or sender that waits for a connection to this peer.
     fn asker(&self, peer: Incarnation, class: Class, purpose: Purpose) -> Option<Arc<dyn Tended>> {
         let ties = self.ties.lock().get(&peer).cloned()?;
         match purpose {
@@ -175,7 +175,7 @@ impl Porter {
         }
     }
 
-    /// Somebody has answered a request for a connection.
+    /// A peer has answered a request for a connection.
     fn connect(&self, asker: Option<Arc<dyn Tended>>, number: u64, answer: Answer) -> Result<()> {
         let Some(asker) = asker else { return Ok(()) };
         self.aside(move || {
@@ -184,7 +184,8 @@ impl Porter {
         })
     }
 
-    /// Does what may take as long as the network looks for somebody, in a thread of its own: nobody else is to wait for it.
+    /// Does what may take as long as the network looks for a peer, in a thread of its own: no other request is to wait
+    /// for it.
     fn aside(&self, act: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
         let permit = Permit::of(&self.desk)?;
         let started = thread::Builder::new().name("verbs-connect".into()).spawn(move || {
@@ -212,7 +213,7 @@ impl Porter {
 
     fn answer(&self, request: &Message, address: &Address, said: &Said) -> Result<()> {
         let Some(tcp) = self.tcp.upgrade() else { return Ok(()) };
-        // Whoever is found there has to prove to be who asked.
+        // The node that is found there has to prove that it is the asker.
         let caller = tcp.connect(request.from, address)?;
         caller.send(request.class, ViewNumber(0), request.port, request.number, &said.to_bytes())
     }

@@ -117,7 +117,7 @@ impl VerbsFabric {
     /// The present incarnation of `rank`, found at `address`. See [`TcpFabric::who_lives_at`].
     ///
     /// # Errors
-    /// [`Error::Unreachable`] where nobody answers, or nobody who can prove to be of that rank.
+    /// [`Error::Unreachable`] where no node answers, or none that can prove to be of that rank.
     pub fn who_lives_at(&self, rank: Rank, address: &Address, deadline: Time) -> Result<Incarnation> {
         self.tcp.who_lives_at(rank, &address.with_scheme("tcp"), deadline)
     }
@@ -282,7 +282,8 @@ struct VerbsRemote {
     key: RegionKey,
     place: Place,
     ties: Arc<Ties>,
-    /// Who executes what changes the region, where adapters only read: the owner's agent. A batch with such an element goes to it whole.
+    /// What executes changes to the region, where adapters only read: the owner's agent. A batch with such an element
+    /// goes to it whole.
     agent: Option<SharedRemote>,
 }
 

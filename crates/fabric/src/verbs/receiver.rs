@@ -1,8 +1,10 @@
 //! The receive queue of one class: buffers into which the adapter puts what any other node sends, one for each message, in order of arrival.
 //!
-//! *Who owns a buffer.* The adapter, from its posting until its completion; then the clerk, which reads it and posts it again. Nobody looks at a buffer that is posted.
+//! *The owner of a buffer.* The adapter, from its posting until its completion; then the clerk, which reads it and
+//! posts it again. No code looks at a buffer that is posted.
 //!
-//! *Who has sent.* A completion names the queue pair, and a queue pair was made for one caller. What is left of a queue pair that has gone belongs to nobody.
+//! *The sender.* A completion names the queue pair, and a queue pair was made for one caller. What is left of a queue
+//! pair that has gone has no sender.
 //!
 //! *What is promised.* Each caller may have [`WINDOW`] messages here that were not taken; what was taken is counted in a word of its own that its adapter reads. On RoCE
 //! more is promised than there are buffers: if all callers send at once, their adapters find the queue dry, wait and try again (RNR), and end the connection when
@@ -53,7 +55,7 @@ pub(super) struct Terms<'a> {
     pub(super) tally: Arc<Tally>,
 }
 
-/// How many buffers a queue has at an adapter, or why there is to be none.
+/// How many buffers a queue has at an adapter, or why it has no queue.
 pub(super) fn buffers(adapter: &Adapter, config: &VerbsConfig) -> std::result::Result<usize, String> {
     if !config.sends {
         return Err("fabric.verbs_send is off, or there are keys, which secure nothing between adapters".into());
@@ -98,7 +100,7 @@ struct Caller {
     slot: Arc<Slot>,
 }
 
-/// Where it is counted what was taken of one caller: given out again when nobody counts there any more.
+/// Where it is counted what was taken of one caller: given out again when nothing is counted there any more.
 struct Slot {
     at: u64,
     free: Arc<Mutex<Vec<u64>>>,
@@ -120,13 +122,13 @@ unsafe impl Sync for Queue {}
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // SAFETY: its queue pairs hold the receiver, so there are none any more.
+        // SAFETY: its queue pairs hold the receiver, so none is left.
         unsafe { ibv_destroy_srq(self.0.as_ptr()) };
     }
 }
 
 impl Receiver {
-    /// With as many buffers, which are posted: there before anybody is connected. Completions are told by the channel.
+    /// With as many buffers, which are posted: there before any caller is connected. The channel reports completions.
     pub(super) fn new(
         adapter: &Arc<Adapter>,
         channel: &Arc<CompletionChannel>,
@@ -251,7 +253,7 @@ impl Receiver {
             }
         }
         drop(hold);
-        // Whoever is woken may be the last to hold the fabric, and close it.
+        // The code that is woken may be the last to hold the fabric, and close it.
         for (message, slot) in come {
             if let Some(message) = message {
                 self.tally.arrived();
@@ -305,7 +307,7 @@ impl Drop for Arrivals {
         // A buffer into which half a message has come is given back by the adapter then. Where it does not, it is lost with the connection.
         let _ = self.modify(&failed);
         self.receiver.hold.lock().callers.remove(&self.qp_number());
-        // SAFETY: nobody has it any more.
+        // SAFETY: no code has it any more.
         unsafe { ibv_destroy_qp(self.pair.as_ptr()) };
     }
 }

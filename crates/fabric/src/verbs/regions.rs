@@ -1,7 +1,8 @@
 //! The memory of a node's regions, and the keys by which adapters reach it.
 //!
-//! Each life of a region is registered for those who may only read and, if the adapter changes anything, for those who may change it, at addresses that no other life ever has.
-//! What an adapter checks of a key is 32 bits and the bounds; that is why the keys are told only to who has shown the region's secret.
+//! Each making of a region is registered for peers that may only read and, if the adapter changes anything, for peers
+//! that may change it, at addresses that no other making ever has. What an adapter checks of a key is 32 bits and the
+//! bounds; that is why only a peer that has shown the region's secret gets the keys.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub(super) struct Registered {
     live: Mutex<Option<HashMap<u32, Keys>>>,
 }
 
-/// Both registrations of one life. Dropped before the memory is.
+/// Both registrations of one making. Dropped before the memory is.
 struct Keys {
     life: Life,
     address: u64,
@@ -44,7 +45,7 @@ impl Registered {
         })
     }
 
-    /// Where a region is for who has this secret of its present life.
+    /// Where a region is, for a peer that has this secret of its present making.
     pub(super) fn place(&self, id: &RegionId) -> Option<Place> {
         let live = self.live.lock();
         let keys = live.as_ref()?.get(&id.region)?;

@@ -207,7 +207,7 @@ impl Tended for Sender {
         }
         self.post(&mut side, now);
         if self.ways.clerk.is_told() {
-            // What completes from now on is told; what did before is taken.
+            // The channel reports what completes from now on; take what did before.
             if side.line.as_ref().is_some_and(|line| line.arm().is_err()) {
                 self.end(&mut side, now);
             }

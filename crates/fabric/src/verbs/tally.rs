@@ -40,7 +40,7 @@ impl Tally {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many messages were sent by the adapter.
+    /// The adapter has sent `count` messages.
     pub(super) fn sent(&self, count: usize) {
         self.messages_sent.fetch_add(count as u64, Ordering::Relaxed);
     }
@@ -55,12 +55,12 @@ impl Tally {
         self.messages_too_large.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The same of so many for which there was no connection.
+    /// The same for `count` messages without a connection.
     pub(super) fn unconnected(&self, count: usize) {
         self.messages_unconnected.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// So many messages were under way when their connection ended.
+    /// `count` messages were under way when their connection ended.
     pub(super) fn left_open(&self, count: usize) {
         self.messages_lost.fetch_add(count as u64, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Who is let in by the connection manager, on machines with devices.
+//! Tests of the callers that the connection manager lets in, on machines with devices.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;

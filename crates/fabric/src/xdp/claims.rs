@@ -1,7 +1,7 @@
-//! Which shares of a program are somebody's: a file in memory, of which byte n is locked by the process that has share n.
+//! The claims to shares of a program: a file in memory, of which byte n is locked by the process that has share n.
 //!
-//! The lock belongs to an open file (`F_OFD_SETLK`): it is gone when the process that opened it is, by whatever end, and nobody can take it
-//! who was not handed the file.
+//! The lock belongs to an open file (`F_OFD_SETLK`): it is gone when the process that opened it is, by whatever end.
+//! Only a process that was handed the file can take it.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -16,14 +16,14 @@ use crate::error::{Error, Result};
 /// The file, opened without a lock: so it is handed on.
 pub(super) struct Claims(OwnedFd);
 
-/// A share that is nobody else's for as long as this is there.
+/// A share that no other process can have while this value exists.
 pub(super) struct Claimed {
     share: u32,
     _locked: File,
 }
 
 impl Claims {
-    /// Of a program that nobody has a share in yet.
+    /// Of a program of which no share is taken yet.
     pub(super) fn new() -> Result<Self> {
         let made = memfd_create("verbena-xdp-shares", MemfdFlags::CLOEXEC);
         made.map(Claims).map_err(|error| Error::system("make a file of locks", error))
@@ -34,7 +34,7 @@ impl Claims {
         Claims(file)
     }
 
-    /// Claims a share; `None` if it is somebody's.
+    /// Claims a share; `None` if another process has it.
     pub(super) fn take(&self, share: u32) -> Result<Option<Claimed>> {
         let failed = |error: std::io::Error| Error::system("lock a share", error);
         // Opened anew: what is handed on must not hold the lock when this process is gone.

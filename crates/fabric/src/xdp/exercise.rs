@@ -25,7 +25,7 @@ const CALLER: u32 = 7;
 const SECRET: Secret = Secret([1; 16]);
 const VIEW: ViewNumber = ViewNumber(1);
 
-/// Words of a frame that are not the fuzzer's to choose: who it is from, and its serial.
+/// Sets the words of a frame that the fuzzer must not choose: its caller, and its serial.
 fn put_right(frame: &mut [u8], caller: u32, serial: u64) {
     if frame.len() < 32 {
         return;

@@ -27,7 +27,7 @@ const LEAVING: Duration = Duration::from_secs(1);
 /// An interface that the program receives on, for as long as a node of any process holds it.
 pub struct Interface {
     name: String,
-    // Before the share: who finds none of us finds no link of ours either.
+    // Dropped before the share: a process that finds no share of ours finds no link of ours either.
     link: Arc<Link>,
     share: Arc<Share>,
 }
@@ -39,8 +39,8 @@ impl Interface {
     /// The interface of this name, with the program on it: that of this process or of another one, if there is one in this network.
     ///
     /// # Errors
-    /// [`Error::Unusable`] where there is none, where the driver cannot do what `mode` wants, and where another's program is, which is
-    /// named.
+    /// [`Error::Unusable`] without such an interface, where the driver cannot do what `mode` wants, and where another's
+    /// program is, which is named.
     pub(super) fn open(name: &str, mode: Mode) -> Result<Self> {
         let number = number_of(name)?;
         let here = namespace()?;
@@ -170,7 +170,7 @@ fn link(program: BorrowedFd<'_>, number: u32, mode: Mode) -> std::result::Result
     if link < 0 {
         return Err(Errno::from_raw(-link));
     }
-    // SAFETY: a descriptor that was just made for us, and that nobody else has.
+    // SAFETY: a descriptor that was just made for us, and that no other code has.
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 

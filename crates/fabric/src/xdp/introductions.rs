@@ -8,10 +8,10 @@
 //!  +---------+--------+---- - -       +---------+--------+--------+-------------+
 //! ```
 //!
-//! `next` is the first identifier that the caller has not given out: the window that it gets knows nothing of earlier ones. The
-//! answer goes to `address`, where nobody but the caller itself is taken for it. Messages say whom they are from, and an answer has the
-//! number of its request. A request that comes again, with the same number, is answered as before: making a window takes the kernel its time, and
-//! whoever waits asks again.
+//! `next` is the first identifier that the caller has not given out: the window that it gets knows nothing of earlier
+//! ones. The answer goes to `address`, where only the caller itself is taken for it. Messages name their sender, and an
+//! answer has the number of its request. A request that comes again, with the same number, is answered as before:
+//! making a window takes the kernel its time, and a caller that waits asks again.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -42,7 +42,7 @@ pub(super) struct Introduction {
 
 /// A message of either kind.
 pub(super) enum Said {
-    /// Somebody whose next identifier this is asks to be introduced, and where the answer reaches it.
+    /// A caller whose next identifier this is asks to be introduced, and gives the address for the answer.
     Request(OperationId, Address),
     /// What was asked for.
     Answer(Introduction),

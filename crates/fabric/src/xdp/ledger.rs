@@ -134,8 +134,8 @@ impl Ledger {
         }
     }
 
-    /// The first identifier that was not given out: where the target's window begins when it is told of this caller. Stays as it
-    /// is as long as the ledger is not introduced.
+    /// The first identifier that was not given out: where the target's window begins when this caller is introduced.
+    /// Stays as it is as long as the ledger is not introduced.
     pub(super) const fn next_id(&self) -> OperationId {
         self.open.next()
     }
@@ -218,8 +218,8 @@ impl Ledger {
         pending
     }
 
-    /// Puts what is due into a frame, and the frame into `bytes`: what is to be sent again, then what is queued. False if
-    /// there is nothing to be sent; to be called until it says so, after each post and arrival and when the time of [`Ledger::expire`]
+    /// Puts what is due into a frame, and the frame into `bytes`: what is to be sent again, then what is queued. False
+    /// if nothing is due; call it until it says so, after each post and arrival and when the time of [`Ledger::expire`]
     /// has come. From here on what is in the frame may be executed.
     pub(super) fn gather(
         &mut self,

@@ -1,7 +1,7 @@
 //! The way to one target: a socket, the ledger of what goes over it, and how it is served. What is decided is in [`Ledger`].
 //!
-//! Whoever posts sends, and takes what has come: where the answer is there when sending returns, as between namespaces of one machine, nothing
-//! else is woken. Only what is not answered yet is left to the [`Clerk`].
+//! The poster sends, and takes what has come: where the answer is there when sending returns, as between namespaces of
+//! one machine, nothing else is woken. Only what is not answered yet is left to the [`Clerk`].
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,7 +26,7 @@ use crate::provider::{Address, Peer};
 use crate::region::{RegionKey, SharedRemote};
 use crate::tcp::mark;
 
-/// Who is not introduced asks again after so long.
+/// Without an introduction for this long, the caller asks again.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 pub(super) struct Link {
@@ -74,7 +74,7 @@ impl Link {
         mark(&SockRef::from(&socket), from, Class::Control);
         let mut random = [0; 8];
         getrandom::fill(&mut random).map_err(|error| Error::system("random bytes", error))?;
-        // Whoever would tell this caller that it is unknown has to guess a serial.
+        // A host that would falsely report this caller as unknown has to guess a serial.
         let first_serial = 1 + (u64::from_ne_bytes(random) >> 16);
         let side = Side {
             ledger: Ledger::new(target, first_serial),
@@ -98,7 +98,7 @@ impl Link {
         self.with(|ledger, now| ledger.post(now, key, batch, deadline))
     }
 
-    /// Posts what is sent with others, when whoever waits says so.
+    /// Posts what is sent with others, when the waiter says so.
     pub(super) fn post_gathered(self: &Arc<Self>, key: &RegionKey, batch: Batch, deadline: Time) -> Pending<Completed> {
         let mut side = self.side.lock();
         let now = BootClock.now();

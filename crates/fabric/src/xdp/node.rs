@@ -70,7 +70,7 @@ impl Node {
     /// Answers at this address from now on.
     ///
     /// # Errors
-    /// That somebody else does, for longer than what an ended process left there stays.
+    /// If another process does, for longer than what an ended process left there stays.
     pub(crate) fn answer_at(&self, address: SocketAddr) -> Result<()> {
         let until = Instant::now() + LEFT;
         let endpoints = &self.share.program().endpoints;
@@ -97,7 +97,7 @@ impl Node {
     /// Answers no more.
     pub(crate) fn close(&self) {
         for address in self.endpoints.lock().drain(..) {
-            // It was put there, and nobody else takes it away.
+            // It was put there, and no other process takes it away.
             let _ = self.share.program().endpoints.delete(&endpoint(address));
         }
     }

@@ -21,7 +21,8 @@ pub(super) const COUNTERS: usize = 6;
 pub(super) const EXECUTOR: &str = "one_sided";
 const PASS: &str = "pass";
 const MAPS: [&str; 5] = ["endpoints", "regions", "callers", "counters", "shares"];
-/// Of the program itself, of the claims to its shares and of its maps: whoever has them all can do with it what we can.
+/// Of the program itself, of the claims to its shares and of its maps: a process that has them all can do with it what
+/// we can.
 pub(super) const DESCRIPTORS: usize = 2 + MAPS.len();
 
 /// The program, loaded into the kernel. It and its maps are gone when the last descriptor of any process, and the last link, are.
@@ -39,9 +40,9 @@ pub(super) struct Program {
 /// What the program did with a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is none of ours: its way goes on.
+    /// It is not for one of our nodes: its way goes on.
     Passed,
-    /// It was for one of ours, and nothing will be answered.
+    /// It was for one of our nodes, and nothing will be answered.
     Dropped,
     /// It was answered in place.
     Answered,
@@ -64,7 +65,7 @@ impl Program {
         hasher.finish()
     }
 
-    /// The one that somebody else of this machine has loaded, by its [descriptors](Program::descriptors).
+    /// The one that another process of this machine has loaded, by its [descriptors](Program::descriptors).
     ///
     /// # Errors
     /// [`Error::Unusable`] if these are not those of such a program.
@@ -73,7 +74,7 @@ impl Program {
         let mut object = only("")?;
         for mut map in object.maps_mut() {
             let Some(at) = MAPS.iter().position(|name| map.name() == *name) else {
-                // The program's own, of which nobody outside of it needs a handle.
+                // The program's own, of which nothing outside of it needs a handle.
                 map.set_autocreate(false).map_err(refused)?;
                 continue;
             };
@@ -109,7 +110,7 @@ impl Program {
         [executor.as_fd(), claims.as_fd(), endpoints, regions, callers, counters, shares]
     }
 
-    /// Who has which share.
+    /// The processes' claims to shares.
     pub(super) fn claims(&self) -> &Claims {
         &self.claims
     }
@@ -176,7 +177,7 @@ impl Program {
         said.map_err(|error| Error::system("say what a share of a program has", error))
     }
 
-    /// Answers for nobody of a share any more. For whoever has claimed it.
+    /// Stops answering for the nodes of a share. Only for the process that has claimed it.
     pub(super) fn forget_addresses(&self, share: u32) -> Result<()> {
         let nodes = share * NODES_EACH..share * NODES_EACH + self.used(share).nodes;
         // A walk over keys that are taken away meanwhile may begin again.
@@ -190,7 +191,8 @@ impl Program {
         Ok(())
     }
 
-    /// Takes away what is in a share, the addresses first. For whoever has claimed it. Leaves the rest when it should not `go_on`.
+    /// Takes away what is in a share, the addresses first. Only for the process that has claimed it. Leaves the rest
+    /// when it should not `go_on`.
     pub(super) fn wipe(&self, share: u32, go_on: impl Fn() -> bool) -> Result<()> {
         self.forget_addresses(share)?;
         let used = self.used(share);
@@ -232,7 +234,7 @@ pub(super) fn load_pass() -> Result<OwnedFd> {
 #[cfg(test)]
 mod tests;
 
-/// What was loaded; `None` where nobody may load a program: then it is said that the test is skipped.
+/// What was loaded; `None` where this user may not load a program: then it is said that the test is skipped.
 #[cfg(test)]
 pub(crate) fn if_allowed<T>(loaded: Result<T>) -> Option<T> {
     match loaded {

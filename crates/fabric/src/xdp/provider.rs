@@ -40,7 +40,8 @@ pub struct XdpFabric {
     tcp: Arc<TcpFabric>,
     /// Where frames are answered, and whence those to others are sent.
     address: SocketAddr,
-    /// Nobody reads from it: it keeps others of this machine from the port, for what is sent to them there would be taken for frames.
+    /// It is never read: it keeps other processes of this machine from the port, for what is sent to them there would
+    /// be taken for frames.
     _own: UdpSocket,
     node: Arc<Node>,
     interfaces: Vec<Interface>,
@@ -56,7 +57,8 @@ impl XdpFabric {
     /// Puts the program on the interfaces, where no other node of this network has, and answers at the address from then on.
     ///
     /// # Errors
-    /// [`Error::Unusable`], with what is missing: rights, a driver that can do it, an interface that nobody else has a program on; and as
+    /// [`Error::Unusable`], with what is missing: rights, a driver that can do it, an interface without another
+    /// program; and as
     /// [`TcpFabric::open`].
     pub fn open(identity: Incarnation, config: XdpConfig) -> Result<Self> {
         let asked = config.tcp.listen;
@@ -102,7 +104,7 @@ impl XdpFabric {
     /// The present incarnation of `rank`, found at `address`. See [`TcpFabric::who_lives_at`].
     ///
     /// # Errors
-    /// [`Error::Unreachable`] where nobody answers, or nobody who can prove to be of that rank.
+    /// [`Error::Unreachable`] where no node answers, or none that can prove to be of that rank.
     pub fn who_lives_at(&self, rank: Rank, address: &Address, deadline: Time) -> Result<Incarnation> {
         self.tcp.who_lives_at(rank, &address.with_scheme("tcp"), deadline)
     }
@@ -209,7 +211,7 @@ impl Fabric for XdpFabric {
             // Its own words a node reaches without a frame.
             None if peer == self.identity() => None,
             None => {
-                // A name may take its time, and nobody else is to wait for it.
+                // A name may take its time, and no other caller is to wait for it.
                 let mut found = address.rest().to_socket_addrs().map_err(|error| unreachable(error.to_string()))?;
                 let to = found.find(|to| to.is_ipv4() == self.address.is_ipv4());
                 let to = to.ok_or_else(|| unreachable(format!("it has no address of the kind of {}", self.address)))?;
@@ -286,7 +288,7 @@ impl Porter {
                     return Ok(());
                 };
                 let body = introductions::answer(&introduction);
-                // Whoever is found there has to prove to be who asked.
+                // The node that is found there has to prove that it is the asker.
                 let caller = tcp.connect(message.from, &address)?;
                 caller.send(Class::Control, ViewNumber(0), introductions::PORT, message.number, &body)
             }

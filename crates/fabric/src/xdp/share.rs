@@ -1,8 +1,8 @@
 //! A process's share in the program of a network: which places in its maps are this process's to give.
 //!
-//! All processes that use interfaces of one network namespace put the same program there. Its maps are cut into [`MOST_PROCESSES`]
-//! shares; each process takes one, and nobody else puts anything into it. How a share is taken, and what becomes of it when its process
-//! ends without a word, is in [`sharing`](super::sharing).
+//! All processes that use interfaces of one network namespace put the same program there. Its maps are cut into
+//! [`MOST_PROCESSES`] shares; each process takes one, and only it puts anything into that share. How a share is taken,
+//! and what becomes of it when its process ends without a word, is in [`sharing`](super::sharing).
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) struct Share {
     program: Arc<Program>,
     number: u32,
     taken: Mutex<Taken>,
-    /// `None` where the program is nobody else's.
+    /// `None` where this process alone has the program.
     claim: Option<Claim>,
 }
 
@@ -76,7 +76,7 @@ impl Share {
         Arc::new(Share::of(program, 0, None))
     }
 
-    /// One that nobody has, for this process. What was left in it is taken away.
+    /// A free share, for this process. What was left in it is taken away.
     pub(super) fn claimed(program: Arc<Program>) -> Result<Arc<Self>> {
         let claim = Claim::new(&program)?;
         let number = claim.number();
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn whoever_claims_a_share_begins_with_nothing() {
         let Some(program) = if_allowed(Program::load()) else { return };
-        // Nobody has one, and something is left in each.
+        // No process has one, and something is left in each.
         for number in 0..MOST_PROCESSES {
             program.set_used(number, Used { nodes: 1, callers: 0, regions: 0 }).unwrap();
             let [low, ..] = number.to_ne_bytes();

@@ -1,9 +1,10 @@
 //! How the processes of a network namespace come to one program, and what becomes of a share whose process ended without a word.
 //!
-//! **Descriptors are handed on.** A process that has the program listens at an abstract socket, which is known in its network namespace alone; its
-//! name says the user, the program (a hash of its code) and a random number. A newcomer finds such names in /proc/net/unix and
-//! connects; whoever answers sends, in one packet, descriptors of the program, of what it works on and of its links to interfaces. Each
-//! holder keeps the program there for itself, so it survives whoever loaded it.
+//! **Descriptors are handed on.** A process that has the program listens at an abstract socket, which is known in its
+//! network namespace alone; its name says the user, the program (a hash of its code) and a random number. A newcomer
+//! finds such names in /proc/net/unix and connects; the process that answers sends, in one packet, descriptors of the
+//! program, of what it works on and of its links to interfaces. Each holder keeps the program there for itself, so it
+//! survives the process that loaded it.
 //!
 //! ```text
 //!  0         8       12       16
@@ -12,14 +13,16 @@
 //!  +---------+--------+--------+---- - -
 //! ```
 //!
-//! **One program of a user.** One newcomer at a time looks or loads, by a name again; and who finds somebody that does not answer loads nothing:
-//! it may have a program. So all processes of one user and one version have the same one, and a link of one goes with the maps of any other.
-//! What other users or versions have is theirs, on other interfaces.
+//! **One program of a user.** One newcomer at a time looks or loads, by a name again. A newcomer that finds a process
+//! that does not answer loads nothing: that process may have a program. So all processes of one user and one version
+//! have the same one, and a link of one goes with the maps of any other. Other users and versions have programs of
+//! their own, on other interfaces.
 //!
-//! **What somebody left is taken away.** A share is a lock ([`claims`](super::claims)) that ends with its process. What a share has
-//! in it is said in a map. Each process looks a few times a second for a share with something in it that it can lock: its process is gone.
-//! Whoever has locked it empties it, the addresses first, and lets go. Until then the kernel answers for a node that is no more, as it does for
-//! one that is stopped; what must not happen then is the business of leases and views, as on any hardware that answers by itself.
+//! **What an ended process left is taken away.** A share is a lock ([`claims`](super::claims)) that ends with its
+//! process. What a share has in it is said in a map. Each process looks a few times a second for a share with something
+//! in it that it can lock: its process is gone. The process that has locked it empties it, the addresses first, and
+//! lets go. Until then the kernel answers for a node that is no more, as it does for one that is stopped; what must not
+//! happen then is the business of leases and views, as on any hardware that answers by itself.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
@@ -44,13 +47,13 @@ const MOST_LINKS: usize = MOST_ATTACHED - DESCRIPTORS;
 
 /// What all names begin with.
 const NAMES: &str = "verbena.xdp.";
-/// The name of whoever looks for the program, or loads it.
+/// The name of the process that looks for the program, or loads it.
 const NEWCOMER: &str = "verbena.xdp.newcomer";
 /// How long others may take for that; without CAP_PERFMON the kernel takes seconds to check the program.
 const NEWCOMERS: Duration = Duration::from_secs(30);
 /// How long a process that has the program may take to hand it on. One that is stopped never does.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long all shares may seem to be somebody's: whoever empties one has it meanwhile.
+/// How long all shares may seem to be taken: a process that empties one has it meanwhile.
 const EMPTYING: Duration = Duration::from_secs(2);
 /// From one look for ended processes to the next, as the kernel counts it.
 const LOOK_AROUND: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
@@ -78,18 +81,18 @@ pub(super) struct Claim {
     host: Mutex<Option<Host>>,
 }
 
-/// The threads of whoever has the program: one hands it on, one takes away what ended processes left. The latter waits for the kernel again and
-/// again, and nobody is to wait for it.
+/// The threads of a process that has the program: one hands it on, one takes away what ended processes left. The latter
+/// waits for the kernel again and again, and no other thread is to wait for it.
 struct Host {
     threads: [JoinHandle<()>; 2],
     stop: Arc<OwnedFd>,
 }
 
 impl Claim {
-    /// Of one of a program's shares that are nobody's; if possible one that has nothing in it.
+    /// Claims a free share of a program; if possible one that has nothing in it.
     ///
     /// # Errors
-    /// [`Error::Unusable`] where there is none.
+    /// [`Error::Unusable`] if no share is free.
     pub(super) fn new(program: &Program) -> Result<Self> {
         let until = Instant::now() + EMPTYING;
         loop {
@@ -128,7 +131,7 @@ impl Claim {
         links.push(Arc::downgrade(link));
     }
 
-    /// Hands `program` on to whoever comes, if it does not already.
+    /// Hands `program` on to newcomers, if it does not already.
     pub(super) fn serve(&self, program: &Arc<Program>) -> Result<()> {
         let mut host = self.host.lock();
         if host.is_some() {
@@ -168,14 +171,14 @@ impl Claim {
     /// Hands nothing on any more. The share is kept until this is dropped.
     pub(super) fn end(&self) {
         if let Some(Host { threads, stop }) = self.host.lock().take() {
-            // It fails only when it was told before.
+            // It fails only when it was signalled before.
             let _ = rustix::io::write(&*stop, &1u64.to_ne_bytes());
             threads.into_iter().for_each(|thread| drop(thread.join()));
         }
     }
 }
 
-/// Waits for somebody who wants the program; false when it is over.
+/// Waits for a process that wants the program; false when it is over.
 fn next(listener: &OwnedFd, stop: &OwnedFd) -> bool {
     loop {
         let mut ready = [PollFd::new(listener, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
@@ -222,7 +225,7 @@ fn hand_on(listener: &OwnedFd, program: &Program, links: &Links) {
 /// Empties the shares of processes that have ended, but `own`.
 fn sweep(program: &Program, own: u32, stop: &OwnedFd) {
     let used = (0..MOST_PROCESSES).filter(|share| *share != own && program.used(*share).nodes > 0);
-    // While we have it, nobody else puts anything there, or takes it away.
+    // While we have it, no other process puts anything there, or takes it away.
     let dead: Vec<Claimed> = used.filter_map(|share| program.claims().take(share).ok().flatten()).collect();
     let done = dead.iter().try_for_each(|dead| program.forget_addresses(dead.share()));
     let done = done.and_then(|()| {
@@ -238,7 +241,7 @@ fn sweep(program: &Program, own: u32, stop: &OwnedFd) {
     }
 }
 
-/// Nobody else looks for the program, or loads it, while this is there.
+/// No other process looks for the program, or loads it, while this value exists.
 pub(super) struct Newcomer(#[expect(dead_code, reason = "it has the name")] OwnedFd);
 
 impl Newcomer {
@@ -271,7 +274,7 @@ pub(super) struct Found {
     pub(super) program: Option<Arc<Program>>,
     /// To the interface that was asked for.
     pub(super) link: Option<Link>,
-    /// Why somebody of this user and version gave nothing.
+    /// Why a process of this user and version gave nothing.
     pub(super) silent: Option<String>,
     /// Whether verbena is there of another user or version.
     pub(super) has_others: bool,
@@ -289,7 +292,7 @@ pub(super) fn look_for(interface: u32, own: Option<&Arc<Program>>) -> Result<Fou
             continue;
         }
         let Ok(socket) = packets::connect(name.as_bytes()) else { continue };
-        // Anybody can take a name.
+        // Any process can take a name.
         if !is_of_this_user(socket.as_fd()) {
             continue;
         }
@@ -313,7 +316,7 @@ pub(super) fn look_for(interface: u32, own: Option<&Arc<Program>>) -> Result<Fou
     Ok(found)
 }
 
-/// What somebody hands on; nothing if it has ended.
+/// What a process hands on; `None` if it has ended.
 fn take(socket: BorrowedFd<'_>) -> std::result::Result<Option<Taken>, String> {
     let deadline = BootClock.now() + PATIENCE;
     let comes = packets::wait_for(socket, PollFlags::IN, &BootClock, deadline).map_err(|error| error.to_string())?;

@@ -50,7 +50,7 @@ pub(crate) fn try_out() -> Result<Capabilities> {
     })
 }
 
-/// With this payload, for a node that is nowhere.
+/// A packet with this payload, for a node that does not exist.
 pub(super) fn packet(payload: &[u8]) -> Vec<u8> {
     let length = 8 + payload.len() as u16;
     let mut packet = vec![0; 12];

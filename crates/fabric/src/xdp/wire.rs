@@ -178,7 +178,7 @@ fn head(kind: u8, words: usize) -> u64 {
 pub(crate) enum Datagram {
     /// Answers to the frame with this serial, item by item.
     Answer(u64, Vec<Answer>),
-    /// The frame with this serial was not looked at: its caller is not known. Anybody could have said so.
+    /// The frame with this serial was not looked at: its caller is not known. Any host could have sent this.
     Stranger(u64),
 }
 
@@ -199,7 +199,7 @@ pub(crate) enum Answer {
 }
 
 impl Datagram {
-    /// Takes a datagram apart. `None` if it is none of this version's, or not by who has the key.
+    /// Takes a datagram apart. `None` if it is not of this version, or its sender does not have the key.
     pub(crate) fn parse(bytes: &[u8], caller: u32, key: TagKey) -> Option<Self> {
         let (words, rest) = bytes.as_chunks::<8>();
         let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();

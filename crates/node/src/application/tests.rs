@@ -67,7 +67,7 @@ fn all_that_live_at_a_time_are_in_one_cluster() {
     let user = User::new();
     let (a, b) = (user.starts(A), user.starts(B));
     drop(a);
-    // `local` is free now, but one of its own lives elsewhere.
+    // `local` is free now, but a proxy of this application runs in its own cluster.
     let second = user.starts(B);
     assert_eq!(name(&second), OF_B);
     drop(b);

@@ -1,4 +1,5 @@
-//! How this node and its keeper find each other: what others find this one by is kept there, and it says when it finds nobody.
+//! How this node and its keeper find each other: keeps this node's card in place, and reports a keeper that is not
+//! found.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ impl Driver {
         }
     }
 
-    /// A node that gets no lease says for whom it waits, once each time, and in its status for as long as it does.
+    /// A node without a lease names the node that it waits for: once in the log, and in its status while it waits.
     pub(super) fn say_what_it_waits_for(&mut self) {
         let now = BootClock.now();
         let is_waiting = self.keeping.keeper.is_none()

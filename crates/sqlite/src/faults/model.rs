@@ -18,11 +18,11 @@ pub(crate) enum Kind {
     NoRoom,
     /// It is not done in time, as when the view changes.
     Late,
-    /// Nobody knows whether it was done. It was.
+    /// The outcome is unknown. It was done.
     Done,
-    /// Nobody knows. It was not.
+    /// The outcome is unknown. It was not done.
     NotDone,
-    /// Nobody knows. It will be, before the connection's next lock is another's (rule M3).
+    /// The outcome is unknown. It will be done before the connection's next lock goes to another (rule M3).
     DoneLater,
     /// The node has had no lease for a while: what this connection held others may hold.
     Lapsed,
@@ -63,7 +63,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Nothing, with room for so many segments.
+    /// An empty state with room for `room` segments.
     pub(crate) fn with_room(room: usize) -> State {
         State { room, ..State::default() }
     }

@@ -10,7 +10,8 @@ use super::{File, HoldOf, Session};
 use crate::error::{failed, is_settled};
 use crate::store::{Connect, Store};
 
-/// How long a lock is waited for before SQLite is told that the database is busy: it asks again as long as its busy timeout says.
+/// How long to wait for a lock before SQLite gets the answer that the database is busy. SQLite asks again until its
+/// busy timeout has passed.
 const WAIT: Duration = Duration::from_millis(100);
 
 impl<C: Connect> Session<C> {
@@ -42,7 +43,7 @@ impl<C: Connect> Session<C> {
 
     /// If it fails for another reason than that others read, nothing is held for long: reads and writes fail until all locks are given back.
     fn lock_alone(&mut self) -> VfsResult<()> {
-        // Nobody else writes until this one is alone, or reads again: who writes has the other lock.
+        // No other session writes until this one is alone, or reads again: a session that writes has the other lock.
         let readers = self.readers.take();
         self.give_back(readers).map_err(|error| failed(VfsErrorCode::IoLock, "lock", &error))?;
         self.level = LockLevel::Pending;
@@ -53,8 +54,8 @@ impl<C: Connect> Session<C> {
                 return Err(error);
             }
         }
-        // Should this program die, its two locks would not be free at one moment: who found the readers' free and this one not would believe that
-        // it lives, and pass over its journal.
+        // If this program died, its two locks would not become free at one moment. A session that found the readers'
+        // lock free and this one taken would believe that the program is alive, and pass over its journal.
         let writer = self.writer.take();
         if let Err(error) = self.give_back(writer) {
             // It may not have been held to this moment, and another may have written.
@@ -86,7 +87,7 @@ impl<C: Connect> Session<C> {
         put
     }
 
-    /// Where nobody syncs the end of a transaction is not put yet.
+    /// Where SQLite does not sync, the end of a transaction is not put yet.
     fn put_at_the_end(&mut self, level: LockLevel) -> VfsResult<()> {
         if !self.has_failed {
             return self.put_all(None);
@@ -122,7 +123,7 @@ impl<C: Connect> Session<C> {
         released
     }
 
-    /// Whether anybody is going to write.
+    /// Whether any session is going to write.
     pub(crate) fn is_reserved(&mut self) -> VfsResult<bool> {
         if self.level > LockLevel::Shared {
             return Ok(true);
@@ -156,7 +157,8 @@ impl<C: Connect> Session<C> {
         })
     }
 
-    /// The readers' lock, over a new connection where there is none or the old one has ended. The database may be another one by then.
+    /// The readers' lock, over a new connection if there is no old one or it has ended. The database may be another one
+    /// by then.
     fn acquire_first(&mut self) -> VfsResult<HoldOf<C>> {
         if self.memory.is_some() && !self.is_worn {
             match self.acquire(false, LockMode::Shared) {

@@ -16,7 +16,7 @@ const ENTRANCE: &str = "clsact";
 const QUEUE: &str = "netem";
 /// Of the frames that come in, their Ethernet header is not counted.
 const ETHERNET: u64 = 14;
-/// Names of numbers in [`Seen`] that nobody counts here.
+/// Names of numbers in [`Seen`] that are not counted here.
 const UNKNOWN: [&str; 5] = ["corrupted", "unsplit", "housekeeping", "unsent", "took"];
 
 /// What one place counts.
@@ -169,7 +169,7 @@ mod tests {
             Account::default().until(places(100, numbers(100, 0, 0), numbers(100, 0, 9)), &way("duplicate=10%"));
         let counts = doubling.seen().counts;
         assert_eq!((counts.duplicated, doubling.seen().under_way), (9, 9));
-        // Those of before stay, and others are none.
+        // Those from before stay, and the others are zero.
         let plain = doubling.until(places(150, numbers(150, 0, 0), numbers(160, 0, 0)), &way(""));
         assert_eq!((plain.seen().counts.duplicated, plain.seen().under_way), (9, 0));
         let stuck = Places { crossed: numbers(140, 0, 0), ..places(150, numbers(150, 0, 0), numbers(140, 0, 0)) };

@@ -37,7 +37,7 @@ impl Table {
         let added_us = added_us(jitter);
         let (least, most) =
             added_us.iter().fold((f64::MAX, f64::MIN), |(least, most), us| (least.min(*us), most.max(*us)));
-        // Of a law that goes both ways alike it is nothing but what is lost by rounding.
+        // For a law that goes both ways alike, this is only what rounding loses.
         let middle_us = ((least + most) / 2.0).round().max(0.0);
         let farthest = (most - middle_us).max(middle_us - least);
         if most == 0.0 && least == 0.0 {

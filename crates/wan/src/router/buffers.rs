@@ -9,7 +9,7 @@ pub(super) const LARGEST: usize = 69_888;
 /// A frame that is longer keeps the room that it was received into; others are copied out of it, so that what is under way takes no more than twice
 /// the memory that it is counted as.
 const LARGE: usize = LARGEST / 2;
-/// So many are kept of each kind: 32 MiB of large ones.
+/// This many are kept of each kind: 32 MiB of large ones.
 const SMALL_SPARE: usize = 1024;
 const LARGE_SPARE: usize = 480;
 
@@ -31,10 +31,10 @@ impl Buffers {
         self.room.spare_capacity_mut()
     }
 
-    /// The frame of so many bytes that was written into the [`room`](Self::room).
+    /// The frame of `bytes` bytes that was written into the [`room`](Self::room).
     ///
     /// # Safety
-    /// So many bytes of it were written.
+    /// `bytes` bytes of it were written.
     pub unsafe fn filled(&mut self, bytes: usize) -> Frame {
         debug_assert!(bytes <= self.room.capacity());
         // SAFETY: the caller's.
@@ -48,7 +48,7 @@ impl Buffers {
         Frame(copy)
     }
 
-    /// With room for so many bytes and, if it was not used before, no more: it does not grow into a large one.
+    /// A buffer with room for `bytes` bytes and, if it was not used before, no more: it does not grow into a large one.
     fn small(&mut self, bytes: usize) -> Vec<u8> {
         let mut small = self.small.pop().unwrap_or_default();
         small.reserve_exact(bytes);
@@ -82,14 +82,14 @@ impl Buffers {
 mod tests {
     use super::*;
 
-    /// A frame of so many bytes that came into the room.
+    /// A frame of `bytes` bytes that came into the room.
     fn received(buffers: &mut Buffers, bytes: usize) -> Frame {
         let room = buffers.room();
         assert!(room.len() >= LARGEST);
         for byte in &mut room[..bytes] {
             byte.write(7);
         }
-        // SAFETY: so many were just written.
+        // SAFETY: `bytes` bytes were just written.
         unsafe { buffers.filled(bytes) }
     }
 

@@ -89,7 +89,7 @@ impl Frame {
         while sum > 0xffff {
             sum = (sum & 0xffff) + (sum >> 16);
         }
-        // For UDP a sum of 0 means that there is none (RFC 768), and 0xffff is the same number.
+        // For UDP a sum of 0 means no checksum (RFC 768), and 0xffff is the same number.
         let checksum = match !(sum as u16) {
             0 => 0xffff,
             checksum => checksum,

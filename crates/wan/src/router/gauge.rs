@@ -1,8 +1,8 @@
 //! What it costs to hand a frame over, measured: over a line of the router's own, from the decision to send until the kernel stamps the frame as one
 //! that has come.
 //!
-//! What comes after that stamp is no cost of the router. A frame that crosses a cable is stamped at that moment too, and then received like any
-//! other, so whoever takes off how long the whole call to send takes counts that part twice.
+//! What comes after that stamp is no cost of the router. A frame that crosses a cable is stamped at that moment too,
+//! and then received like any other, so subtracting the time of the whole call to send would count that part twice.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::{arrival, clocks, now};
 const SIZES: [usize; 2] = [64, 32 << 10];
 /// The interface of the gauge takes frames of the larger kind whole.
 pub(crate) const MTU: u32 = 65_521;
-/// Of so many of each kind the median counts.
+/// The median of this many of each kind counts.
 const RECENT: usize = 15;
 /// The time from one measurement to the next.
 const EVERY: Duration = Duration::from_millis(5);
@@ -27,7 +27,7 @@ const HIGHEST_SMALL: Duration = Duration::from_micros(10);
 const HIGHEST: Duration = Duration::from_micros(100);
 /// Longer is not waited for a frame.
 const PATIENCE: Duration = Duration::from_micros(200);
-/// An Ethernet type that nobody has (IEEE 802, local experiments), after two addresses.
+/// An Ethernet type that is free for local experiments (IEEE 802), after two addresses.
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 const NUMBER: usize = HEADER + 14;
 
@@ -57,7 +57,7 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// Of a frame of so many bytes.
+    /// The cost of a frame of `bytes` bytes.
     pub fn of(self, bytes: u32) -> Duration {
         let more = u64::from(bytes).saturating_sub(SIZES[0] as u64) * self.per_byte_ps;
         (self.each + Duration::from_nanos(more / 1000)).min(HIGHEST)

@@ -1,5 +1,6 @@
-//! Packets that stay in the kernel until it is told to let them go on (NFQUEUE; include/uapi/linux/netfilter/nfnetlink_queue.h): what this program is
-//! told of each, and what it says, are messages of netlink.
+//! Packets that stay in the kernel until the router lets them go on (NFQUEUE;
+//! include/uapi/linux/netfilter/nfnetlink_queue.h). The kernel's reports of packets, and the answers to them, are
+//! messages of netlink.
 //!
 //! ```text
 //!  0..4  | 4..6 | 6..8  | 8..12  | 12..16 | 16     | 17      | 18..20 | 20..
@@ -27,7 +28,7 @@ const VERDICT: usize = HEADER + 12;
 const SUBSYSTEM: u16 = (libc::NFNL_SUBSYS_QUEUE as u16) << 8;
 const FAMILY: u8 = libc::AF_UNSPEC as u8;
 
-/// Of each packet so much is seen: the headers of IP and TCP, with their options.
+/// The bytes that are seen of each packet: the headers of IP and TCP, with their options.
 const SEEN: u32 = 128;
 /// What stands beside that in a message is less than this.
 const ROOM: usize = 1024;
@@ -102,7 +103,7 @@ impl Nfqueue {
             if let Some(answer) = answer(&self.room[..bytes]) {
                 return answer;
             }
-            // It came in between. Nobody would know of it.
+            // It came in between. No other code would know of it.
             if let Some(held) = held(&self.room[..bytes], self.mtu) {
                 self.decide(&[held.id], true)?;
             }
@@ -200,8 +201,8 @@ fn is_v6(first: &u8) -> bool {
     first >> 4 == 6
 }
 
-/// How many packets a frame becomes that begins like this and has so many bytes of IP. It is not said, but how much each of them holds can be known:
-/// as much as fits.
+/// The number of packets that a frame becomes that begins with `head` and has `length` bytes of IP. The frame does not
+/// say it, but how much each of them holds is known: as much as fits.
 fn segments(head: &[u8], length: u32, mtu: u32) -> u16 {
     let at = |place: usize| head.get(place).copied().unwrap_or(0);
     let (network, option, protocol) = match (is_v6(&at(0)), at(6)) {

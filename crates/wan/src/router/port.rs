@@ -1,7 +1,7 @@
 //! One end of a link at the router: a packet socket that takes whole frames and sends whole frames.
 //!
-//! There are two ways in. Of a [`Queue`] each frame is copied by the router, when it takes it. Into a [`Ring`] it is copied by the kernel, on whichever
-//! core it is received by, which is that of who sends it.
+//! There are two ways in. Of a [`Queue`] each frame is copied by the router, when it takes it. Into a [`Ring`] it is
+//! copied by the kernel, on the core that receives it, which is the sender's.
 
 mod queue;
 mod ring;
@@ -66,7 +66,7 @@ impl Port {
         set(&socket, packet, libc::PACKET_VNET_HDR, &1)?;
         set(&socket, packet, libc::PACKET_IGNORE_OUTGOING, &1)?;
         set(&socket, packet, libc::PACKET_QDISC_BYPASS, &1)?;
-        // Without this nobody writes down when a packet came.
+        // Without this the kernel does not record when a packet came.
         set(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1)?;
         // More than is usual takes a right that a router without root may lack; then sending is given up earlier, and counted.
         let _ = set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SENDING);
@@ -80,7 +80,7 @@ impl Port {
         Ok(Port { socket, intake, overrun: 0 })
     }
 
-    /// The next frame, and when it came, in nanoseconds of CLOCK_REALTIME; `None` if there is none.
+    /// The next frame, and when it came, in nanoseconds of CLOCK_REALTIME; `None` if no frame is there.
     pub fn receive(&mut self, buffers: &mut Buffers) -> Option<(Frame, u64)> {
         loop {
             let next = match &mut self.intake {
@@ -128,8 +128,8 @@ impl AsFd for Port {
 
 /// Sets an option of a socket.
 pub(crate) fn set<T>(socket: &impl AsRawFd, level: c_int, name: c_int, value: &T) -> io::Result<()> {
-    // SAFETY: the pointer and the length are those of a value that lives for the call; the kernel reads as many bytes as it expects, and fails for
-    // fewer.
+    // SAFETY: the pointer and the length are those of a value that outlives the call; the kernel reads as many bytes as
+    // it expects, and fails for fewer.
     let failed = unsafe {
         let value = std::ptr::from_ref(value).cast::<c_void>();
         libc::setsockopt(socket.as_raw_fd(), level, name, value, size_of::<T>() as libc::socklen_t)
@@ -156,7 +156,7 @@ fn bind(socket: &OwnedFd, interface: u32) -> io::Result<()> {
         sll_halen: 0,
         sll_addr: [0; 8],
     };
-    // SAFETY: the pointer and the length are those of an address that lives for the call.
+    // SAFETY: the pointer and the length are those of an address that outlives the call.
     let failed = unsafe {
         let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
         libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length)

@@ -12,7 +12,7 @@ const FIRST: i32 = -20;
 /// less where its ends may not use the core of the router while that has nothing to do, and no frame of it finds an empty way.
 const LOOKS: Duration = Duration::from_millis(10);
 const BULK: u64 = 2_000_000;
-/// Any frame takes as long as so many bytes do.
+/// Any frame takes as long as this many bytes do.
 const FRAME: u64 = 6_000;
 
 /// Whether the router goes first.
@@ -33,7 +33,7 @@ impl Preference {
         self.goes_first
     }
 
-    /// A frame of so many bytes has come.
+    /// A frame of `bytes` bytes has come.
     pub fn note(&mut self, bytes: u32) {
         self.work += FRAME + u64::from(bytes);
     }

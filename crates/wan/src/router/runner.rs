@@ -25,17 +25,18 @@ use crate::way::Way;
 /// With a delay as long as this what was overtaken on its way to the router is there before either is due.
 const STAMPS_ORDER: Duration = Duration::from_micros(200);
 
-/// While much crosses by way of a queue of the kernel, what is due is looked for so many times in the shortest delay, but not more often or rarer than in
-/// these times: whoever sends and receives has the core meanwhile. With less delay than that is looked for without a nap.
+/// While much crosses by way of a queue of the kernel, the thread looks for what is due this many times in the shortest
+/// delay, but with naps within these bounds: senders and receivers have the core meanwhile. With a shorter delay it
+/// looks without a nap.
 const NAPS: u32 = 20;
 const SHORTEST_NAP: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_micros(500);
 
-/// Who receives what is not changed if a release is nearer than this.
+/// The receiving processors are not changed if a release is nearer than this.
 const STEERING: Duration = Duration::from_micros(60);
 
-/// Nearer than [`LEAST`] to a release, whoever was not needed for so long goes the way of a frame once more, so that it is in the caches; unless there is
-/// less time left than this takes where it is not.
+/// Nearer than [`LEAST`] to a release, code that was not needed for this time goes the way of a frame once more, so
+/// that it is in the caches; unless there is less time left than this takes where it is not.
 const COLD: Duration = Duration::from_micros(100);
 const WARMING: Duration = Duration::from_micros(60);
 
@@ -44,7 +45,7 @@ pub(super) struct Runner {
     directions: Vec<Direction>,
     mode: Mode,
     path: DataPath,
-    /// While much crosses: not on a core of its own, which nobody else wants.
+    /// While much crosses: not on a core of its own, which no other thread wants.
     naps: bool,
     /// No frame is due sooner after it has come. It is asked without rest, and a trace is long to look through.
     shortest_delay: Duration,
@@ -83,7 +84,7 @@ impl Runner {
         }
         // Timers of this thread may be as exact as the machine can; where it may not say so they are later.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
-        // Nobody else would get to run on the only processor that there is.
+        // Otherwise no other thread would get to run on the only processor.
         let may_go_first = mode == Mode::Precise && steering.another_than(sched_getcpu()).is_some();
         let usual = if may_go_first { Usual::of_this_thread() } else { None };
         match core {
@@ -114,7 +115,7 @@ impl Runner {
         })
     }
 
-    /// Until nobody can give orders any more.
+    /// Runs until no sender of orders is left.
     pub fn run(mut self, orders: &Receiver<Order>, wake: &OwnedFd) {
         loop {
             let has_received = self.receive();
@@ -304,13 +305,14 @@ impl Runner {
         }
     }
 
-    /// Whether so much crosses that who sends and receives it needs the core more than this thread, which would only look.
+    /// Whether so much crosses that its senders and receivers need the core more than this thread, which would only
+    /// look.
     fn is_much(&self) -> bool {
         !self.preference.goes_first()
     }
 
     fn obey(&mut self, order: Order) {
-        // Who asked may be gone.
+        // The sender of the order may be gone.
         match order {
             Order::Change { link, ways, done } => drop(done.send(self.change(link, *ways))),
             Order::Look(answer) => {
@@ -334,8 +336,8 @@ impl Runner {
     }
 }
 
-/// Waits until something comes, and says how many of them have it. A socket whose interface has gone says so until it is asked what is wrong, and nobody who
-/// waits for it would rest until then.
+/// Waits until something comes, and says how many of them have it. A socket whose interface has gone reports an error
+/// until that error is read, and no wait for it would rest until then.
 fn wait(all: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> rustix::io::Result<usize> {
     let came = poll(all, timeout);
     for one in all.iter().filter(|one| one.revents().contains(PollFlags::ERR)) {

@@ -45,7 +45,7 @@ mod tests {
     const US: u64 = 1_000;
     const REAL: u64 = 1_700_000_000_000_000_000;
 
-    /// The router's clock at this moment, and that of the stamps, which was read so much later.
+    /// The router's clock at this moment, and that of the stamps, which was read `late` microseconds later.
     fn clocks(micros: u64, late: u64) -> (Time, Time) {
         (Time::from_nanos(1_000_000_000 + micros * US), Time::from_nanos(REAL + (micros + late) * US))
     }

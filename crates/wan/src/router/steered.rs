@@ -1,9 +1,11 @@
 //! When it changes which processor receives what.
 //!
-//! A frame that is sent waits in a queue of the processor that receives it. Where that is another one for the next frame, that one's queue may be
-//! shorter: the frame behind overtakes the one before. So who receives what comes to sites follows the router, which sends it, when nothing has crossed for a moment and nothing
-//! waits. What comes to the router others send, at any moment, also in the middle of the change: who receives that changes only where stamps put it in order, or after nobody has
-//! sent for long. (Where a delay by which they did so has just been taken away a few may be overtaken.)
+//! A frame that is sent waits in a queue of the processor that receives it. Where that is another one for the next
+//! frame, that one's queue may be shorter: the frame behind overtakes the one before. So the processor that receives
+//! what comes to sites follows the router, which sends it, when nothing has crossed for a moment and nothing waits.
+//! What comes to the router others send, at any moment, also in the middle of the change. Its receiving processor
+//! changes only where stamps put it in order, or after a long time without a frame. (Where a delay by which they did so
+//! has just been taken away a few may be overtaken.)
 
 use std::iter;
 use std::time::Duration;
@@ -25,7 +27,7 @@ const LONG_QUIET: Duration = Duration::from_millis(200);
 pub(super) struct Steered {
     /// What comes to sites.
     pub sites: usize,
-    /// What comes to the router; if none, that of whoever sends it.
+    /// What comes to the router; for `None`, the processor of the sender.
     pub router: Option<usize>,
 }
 

@@ -22,7 +22,7 @@ pub struct Took {
     pub most_ns: u64,
 }
 
-/// The longest that is told apart: two hours, in nanoseconds.
+/// The longest time that is distinguished from longer ones: two hours, in nanoseconds.
 const LONGEST: u64 = 7200 * 1_000_000_000;
 
 #[derive(Debug)]

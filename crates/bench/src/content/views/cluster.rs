@@ -20,7 +20,8 @@ pub(super) const GUEST: usize = HOMES - 1;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// From one look to the next.
 const LOOK: Duration = Duration::from_millis(20);
-/// Page words of a home for each page: so few pages share one that what it costs is no part of what is counted.
+/// Page words of a home for each page: at this number hardly any pages share a word, so sharing does not affect the
+/// counts.
 const WORDS_EACH: usize = 4;
 
 pub(super) struct Cluster<'a> {
@@ -45,8 +46,8 @@ pub(super) struct Answered {
 }
 
 impl<'a> Cluster<'a> {
-    /// Starts all, with room for so many pages; `lease_s` seconds are the lease, and the longest transaction. [`ready`](Self::ready) waits
-    /// for it.
+    /// Starts all, with room for `pages` pages; `lease_s` seconds are the lease, and the longest transaction.
+    /// [`ready`](Self::ready) waits for it.
     pub(super) fn start(verbena: &'a Path, cores: &'a Cores, pages: usize, lease_s: u64) -> Result<Self, BenchError> {
         let directory = tempfile::Builder::new().prefix("verbena-bench-").tempdir();
         let directory = directory.map_err(|error| BenchError::io(&std::env::temp_dir(), error))?;
@@ -80,7 +81,7 @@ impl<'a> Cluster<'a> {
         Ok(cluster)
     }
 
-    /// Waits until all homes are in the view, and none of them waits for anybody.
+    /// Waits until all homes are in the view, and none of them waits for another node.
     pub(super) fn ready(&mut self) -> Result<(), BenchError> {
         let until = Instant::now() + PATIENCE;
         loop {

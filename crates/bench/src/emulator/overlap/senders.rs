@@ -24,7 +24,7 @@ const FIRST: u32 = NEAR + 100;
 /// All of them, by one way.
 pub(super) enum Senders {
     Connections(Connections),
-    /// So many nodes, each with so many writes under way.
+    /// Nodes, each with `each` writes under way.
     Nodes {
         nodes: Vec<(Node, Met)>,
         each: usize,
@@ -58,7 +58,7 @@ impl Senders {
         Ok(Senders::Nodes { nodes: nodes.collect::<Result<_, _>>()?, each: SENDERS / count })
     }
 
-    /// Messages of so many bytes, until `stop`. Nothing is under way when it returns.
+    /// Messages of `bytes` bytes, until `stop`. Nothing is under way when it returns.
     pub(super) fn send(&self, bytes: usize, stop: &AtomicBool) -> Result<Sent, String> {
         let go_on = || !stop.load(Ordering::Relaxed);
         match self {
@@ -75,7 +75,7 @@ impl Senders {
                         node.deadline(),
                     ))
                 };
-                // To post so many can take longer than anything else here.
+                // To post this many can take longer than anything else here.
                 let (began, mut messages, mut under_way) = (Instant::now(), 0, VecDeque::new());
                 for _ in 0..*each {
                     for node in nodes {

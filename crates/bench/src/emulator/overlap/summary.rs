@@ -21,7 +21,7 @@ const FLAT: f64 = 1.2;
 /// "Very high" under senders.
 const DEGRADES: f64 = 1.2;
 
-/// Who executes what is one-sided by a way; `None` of sockets.
+/// What executes one-sided operations of a way; `None` for sockets.
 type Executors<'a> = dyn Fn(Way) -> Option<Executor> + 'a;
 
 pub(super) fn summarise(turns: &[Turn], rounds: &[Vec<Taken>], executor: &Executors<'_>, findings: &mut Findings) {

@@ -25,7 +25,7 @@ pub(super) struct Gluster {
 }
 
 impl Gluster {
-    /// Mounts one with a copy of this file, or says why there is none.
+    /// Mounts a volume with a copy of this file, or says why it cannot.
     pub(super) fn mount(file: &Path) -> Result<Gluster, String> {
         let programs = ["glusterfsd", "glusterfs", "umount"].map(in_path);
         let [Some(server), Some(client), Some(_)] = programs else {
@@ -105,7 +105,8 @@ impl Gluster {
         Ok(gluster)
     }
 
-    /// The database, by SQLite's own file system. Nobody changes it, so it is neither locked nor looked at whether it changed: what is left are pages.
+    /// The database, by SQLite's own file system. It never changes, so it is neither locked nor checked for changes:
+    /// what is left are pages.
     pub(super) fn open(&self) -> Result<Connection, BenchError> {
         let place = format!("file:{}?immutable=1", self.mount.join("indices").display());
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
@@ -115,7 +116,7 @@ impl Gluster {
 
 impl Drop for Gluster {
     fn drop(&mut self) {
-        // Before its client ends; afterwards it would be a mount that answers nobody. If it fails there is none.
+        // Before its client ends; afterwards the mount would never answer. If this fails the mount is gone already.
         let quietly = || Stdio::null();
         let _ = Command::new("umount").arg("-l").arg(&self.mount).stdout(quietly()).stderr(quietly()).status();
     }

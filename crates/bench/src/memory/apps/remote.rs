@@ -18,8 +18,9 @@ const NAME: &str = "file-over-tcp";
 /// Opens the database that the server has.
 pub(super) fn open(server: SocketAddr) -> Result<Connection, BenchError> {
     let failed = |reason: String| BenchError::Target { doing: "be read over TCP".to_owned(), reason };
-    // SAFETY: the callbacks and the layout of open files are the library's own, with the types that `Remote` names. What all files share is an address, and each file is used by
-    // one connection of SQLite, which serialises its calls. Nobody else registers this name, and a second registration of it is refused.
+    // SAFETY: the callbacks and the layout of open files are the library's own, with the types that `Remote` names.
+    // What all files share is an address, and each file is used by one connection of SQLite, which serialises its
+    // calls. No other code registers this name, and a second registration of it is refused.
     let registered = unsafe { register_vfs::<Remote, Remote>(NAME, (), false) };
     match registered {
         Ok(registration) => drop(registration.into_raw()),
@@ -48,7 +49,7 @@ fn only_read() -> VfsError {
 
 impl VfsFile for Open {
     fn device_characteristics(&self) -> DeviceCharacteristics {
-        // Nobody changes it, so SQLite neither locks it nor looks for a journal: what is left are pages.
+        // It never changes, so SQLite neither locks it nor looks for a journal: what is left are pages.
         DeviceCharacteristics::IMMUTABLE
     }
 

@@ -19,7 +19,7 @@ pub(crate) const ROLE: &str = "file-and-directory";
 /// The first order.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Order {
-    /// Whose pages are served.
+    /// The database whose pages are served.
     pub(super) file: PathBuf,
     /// Records of the directories.
     pub(super) directories: Vec<u64>,
@@ -33,7 +33,7 @@ pub(super) struct Places {
     pub(super) directories: Vec<SocketAddr>,
 }
 
-/// What a directory says of a record, of so many.
+/// What a directory of `of` records says of a record.
 pub(super) fn entry(record: u64, of: u64) -> u64 {
     record.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ of
 }
@@ -80,7 +80,7 @@ pub(crate) fn serve() -> Result<(), String> {
         let entries: Vec<u64> = (0..records).map(|record| entry(record, records)).collect();
         std::thread::spawn(move || {
             for connection in listener.incoming().map_while(Result::ok) {
-                // Who broke off gets nothing.
+                // A client that broke off gets nothing.
                 let _ = serve_record(connection, &entries);
             }
         });

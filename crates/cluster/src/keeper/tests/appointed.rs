@@ -1,4 +1,4 @@
-//! A keeper that was appointed for a term, and lives that have each a rank of their own.
+//! Tests of a keeper that was appointed for a term, where each incarnation has a rank of its own.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn without_authority_a_keeper_is_silent_and_nobody_is_blamed_for_it() {
     for at in (1200..5000).step_by(250) {
         assert_eq!(desk.tick(at), [""; 0], "nobody lapses who cannot be answered");
     }
-    // The term stood all the time: it goes on, and everybody has a lease's time to be heard.
+    // The term stood all the time: it goes on, and each member has a lease's time to be heard.
     assert_eq!(desk.hears(KeeperEvent::Authority(time(6000))), [""; 0]);
     assert_eq!(desk.renew((2, 1), 1), ["2.1 grant"]);
 }
@@ -60,7 +60,7 @@ fn half_are_enough() {
     assert_eq!(desk.tick(2020), ["persist v1[1.1,2.1,3.1,4.1|] out 3.1,4.1"]);
 }
 
-/// A keeper where each life has a rank of its own.
+/// A keeper where each incarnation has a rank of its own.
 fn ranked() -> Desk {
     let text = "provider = \"etcd\"\nname = \"n1\"\naddress = \"a\"";
     let membership = Membership::new(&toml::from_str(text).unwrap()).unwrap();

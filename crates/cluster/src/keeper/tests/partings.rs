@@ -1,9 +1,9 @@
-//! Who goes and why, as the keeper tells it, and who is made to go.
+//! Tests of departures: which members go, the reason that the keeper gives, and which can be expelled.
 
 use super::*;
 
 impl Desk {
-    /// Makes the view that is being made durable, and gives why it is without whom, which all that are concerned are told.
+    /// Makes the pending view durable. Returns the departures and their reasons, which all concerned members receive.
     fn explains(&mut self, told: &[(u32, u32)]) -> Vec<(Incarnation, Parting)> {
         self.explained.clear();
         self.hears(KeeperEvent::Persisted);
@@ -48,10 +48,10 @@ fn c1_who_was_expelled_comes_back_as_another_and_the_later_life_stays() {
         desk.renew((1, 1), 1);
         desk.renew((2, 2), 0);
     }
-    // Everybody is there: nobody is waited for.
+    // All members have joined: the keeper waits for none.
     assert_eq!(desk.tick(OVER), ["persist v2[1.1,2.2|2.1]"]);
     assert_eq!(desk.explains(&[(1, 1), (2, 2)]), [(who(2, 1), Parting::Expelled)]);
-    // Said again, late: of a life that has gone.
+    // The same request again, late: the incarnation has gone.
     assert_eq!(desk.told((1, 1), 2, Body::Expel(who(2, 1))), [format!("1.1 {:?}", Refusal::NoMember(who(2, 1)))]);
     assert_eq!(desk.renew((2, 2), 2), ["2.2 grant"]);
 }

@@ -62,12 +62,12 @@ pub(in crate::tcp) fn check_preamble_answer(bytes: &[u8; PREAMBLE_BYTES]) -> Res
     Ok(verdict)
 }
 
-/// Whether bytes that are no preamble are one of another version: who sent it is told ours.
+/// Whether bytes that are not a preamble are one of another version: its sender gets ours in the answer.
 pub(in crate::tcp) fn is_other_version(bytes: &[u8]) -> bool {
     matches!(PREAMBLE.check(bytes), Err(FormatError::Version { .. }))
 }
 
-/// Who the caller is, whom it means.
+/// The caller, and the incarnation that it wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tcp) struct Hello {
     pub(in crate::tcp) from: Incarnation,
@@ -140,7 +140,7 @@ pub(in crate::tcp) enum Verdict {
     Secure = 1,
     /// The target has no certificate and speaks in the clear.
     Plain = 2,
-    /// Another incarnation lives here.
+    /// Another incarnation listens here.
     Another = 3,
     /// A later incarnation of the caller has been here.
     Superseded = 4,

@@ -1,4 +1,4 @@
-//! Bytes of somebody else, taken one field at a time: whatever is wrong is named with its place.
+//! Bytes from another node, taken one field at a time: an error names its place.
 
 use thiserror::Error;
 use verbena_terms::{Format, HEADER_BYTES};

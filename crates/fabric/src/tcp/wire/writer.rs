@@ -6,7 +6,7 @@ use super::{BatchHead, Element, FRAME, FRAME_HEADER_BYTES, FULL_FRAME_BYTES, LAR
 use crate::message::Port;
 use crate::operation::{LARGEST_BATCH, OperationId, Settled};
 
-/// Writes frames into a buffer that it keeps. An empty frame is none.
+/// Writes frames into a buffer that it keeps. A frame without items is not sent.
 #[derive(Debug, Default)]
 pub(in crate::tcp) struct FrameWriter {
     bytes: Vec<u8>,

@@ -168,7 +168,8 @@ fn of_a_batch_that_ends_between_its_parts_the_rest_is_barred() {
     };
     let executed = Some(Ok(Settled::Executed(100)));
     let barred = Some(Ok(Settled::Barred));
-    // Between two parts its deadline passes, its connection is lost and its peer is gone; or it is told of as unknown, and completes behind that.
+    // Between two parts its deadline passes, its connection is lost and its peer is gone; or it is reported as unknown,
+    // and completes behind that.
     let ends: [fn(&mut Side); 3] = [
         |side| {
             side.complete(0);

@@ -37,7 +37,7 @@ impl Queue {
         message.msg_iovlen = 1;
         message.msg_control = said.0.as_mut_ptr().cast();
         message.msg_controllen = SAID as _;
-        // SAFETY: all that the message points to lives for the call and is as long as it says.
+        // SAFETY: all that the message points to outlives the call and is as long as it says.
         let came = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
         let Ok(bytes) = usize::try_from(came) else {
             // It has been taken, but is of a kind that cannot be said in its header, such as segments of SCTP.
@@ -47,7 +47,7 @@ impl Queue {
         if message.msg_flags & libc::MSG_TRUNC != 0 {
             return Next::Cut;
         }
-        // SAFETY: the kernel has written so many bytes at the start of the room.
+        // SAFETY: the kernel has written `bytes` bytes at the start of the room.
         let frame = unsafe { buffers.filled(bytes) };
         Next::Whole(frame, stamp(&message))
     }
@@ -55,7 +55,8 @@ impl Queue {
 
 /// When it came, in nanoseconds of CLOCK_REALTIME. 0 if that is not said, which is longer ago than is believed.
 fn stamp(message: &libc::msghdr) -> u64 {
-    // SAFETY: the kernel has filled the message, and what is said beside it lives as long as the buffer that it points to, here.
+    // SAFETY: the kernel has filled the message, and what is said beside it is valid as long as the buffer that it
+    // points to, here.
     unsafe {
         let head = libc::CMSG_FIRSTHDR(message);
         if head.is_null() || (*head).cmsg_level != libc::SOL_SOCKET || (*head).cmsg_type != libc::SCM_TIMESTAMPNS {

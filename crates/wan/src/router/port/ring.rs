@@ -34,7 +34,7 @@ pub(super) struct Ring {
     next: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone, and who has the value may use it from whatever thread.
+// SAFETY: the mapping belongs to this value alone, and the owner of the value may use it from any thread.
 unsafe impl Send for Ring {}
 
 impl Frames {
@@ -94,7 +94,7 @@ impl Ring {
         })
     }
 
-    /// The frame of a slot that is ours, until it is given back; `None` if it is not whole.
+    /// The frame of a slot that belongs to us, until it is given back; `None` if it is not whole.
     fn frame(&self, slot: NonNull<u8>, head: &libc::tpacket2_hdr) -> Option<&[u8]> {
         let (at, bytes) = (usize::from(head.tp_mac), head.tp_snaplen as usize);
         if head.tp_snaplen < head.tp_len || at < HEADER || at + bytes > self.slot {
@@ -115,8 +115,8 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping that was made, nobody else has it, and nothing of it is borrowed any more. It can only fail for a range that
-        // is none.
+        // SAFETY: this is the mapping that was made, no other value has it, and nothing of it is borrowed any more. It
+        // can only fail for an invalid range.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

@@ -1,4 +1,4 @@
-//! Where it is not told why a connection has failed: what was under way is in doubt.
+//! Tests where the reason of a failed connection is not reported: what was under way is in doubt.
 
 use super::*;
 

@@ -52,7 +52,7 @@ impl Packet {
         &self.0[self.udp() + 8..]
     }
 
-    /// Who sent it and who is to have it: of each link, address and port.
+    /// The sender and the receiver: of each link, address and port.
     pub(super) fn ends(&self) -> ([Vec<u8>; 3], [Vec<u8>; 3]) {
         let (from, to) = if self.is_v4() { (26..30, 30..34) } else { (22..38, 38..54) };
         let udp = self.udp();
@@ -83,7 +83,7 @@ impl Packet {
         self
     }
 
-    /// Options that would be taken for the head of UDP where nobody looks for options.
+    /// Options that would be taken for the head of UDP by a parser without options.
     pub(super) fn with_ip_options(mut self) -> Self {
         self.0[14] = 0x47;
         let udp: [u8; 8] = self.0[34..42].try_into().expect("a head of UDP");
