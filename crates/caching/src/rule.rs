@@ -183,18 +183,19 @@ pub fn resolve(rules: &[Rule], elsewhere: &Route) -> Vec<Route> {
     (0..rules.len()).map(resolved).collect()
 }
 
-/// A rule that says all, for what holds.
+/// A rule that says what holds. An empty list is left out: it would be told to have no effect.
 impl From<Route> for Rule {
     fn from(route: Route) -> Self {
         let Route { prefix, cookies, query, writes, mode, upgrade, compress, languages } = route;
+        let said = |list: Vec<String>| (!list.is_empty()).then_some(list);
         let only = cookies.only.as_ref().map(|only| only.spelled().collect());
         let cookies = CookieRule {
-            ignore: only.is_none().then(|| cookies.ignore.spelled().collect()),
+            ignore: only.is_none().then(|| cookies.ignore.spelled().collect()).and_then(said),
             only,
-            key: Some(cookies.key.into_iter().collect()),
+            key: said(cookies.key.into_iter().collect()),
             publish: Some(cookies.publish),
         };
-        let query = QueryRule { ignore: Some(query.ignore.spelled().collect()), sort: Some(query.sort) };
+        let query = QueryRule { ignore: said(query.ignore.spelled().collect()), sort: Some(query.sort) };
         Rule {
             prefix,
             inherit: true,
@@ -203,8 +204,8 @@ impl From<Route> for Rule {
             writes: Some(writes),
             mode: Some(mode),
             upgrade: Some(upgrade),
-            compress: Some(compress),
-            languages: Some(languages.0),
+            compress: (!compress.is_empty()).then_some(compress),
+            languages: said(languages.0),
         }
     }
 }
