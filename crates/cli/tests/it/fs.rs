@@ -76,7 +76,8 @@ fn a_bank_that_does_not_answer_is_named_where_it_is_mounted() {
     [&slow, &fast].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut mount = verbena(&["fs", "mount", "--bank", &format!("memcached://{nobody}")]);
-    let (mut mounted, line) = started(mount.args([&slow, &fast]), |line| line.contains("warning: ") || line == "ended");
+    let (mut mounted, line) =
+        started(mount.args([&slow, &fast]), |line| line.contains("warning: ") || line.contains("an open sees"));
     assert!(line.contains(&format!("no memcached daemon answers at {nobody}")), "{line}");
     output(&mut verbena(&["fs", "umount", fast.to_str().unwrap()]));
     wait_for("the end of the mount", || mounted.0.try_wait().unwrap().is_some());
