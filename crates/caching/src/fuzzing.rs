@@ -11,6 +11,8 @@
 //! What is decided is held against a second reading of the same lines that knows fewer rules: an answer of which that reading says
 //! that it is private, or that anybody has forbidden to be stored, must not be stored.
 
+mod fields;
+
 use std::net::Ipv4Addr;
 use std::time::{Duration, SystemTime};
 
@@ -21,6 +23,9 @@ use crate::{
     Answer, Arrival, Conditions, Cookies, Intent, Keys, Request, Route, Via, Writes, answer, for_client, for_origin,
     received, store,
 };
+
+#[cfg(feature = "fuzzing")]
+pub use fields::{Targeted, accept_list, purge_headers, range, targeted_field};
 
 /// What happened, so that a replay of the corpus can say that every road was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

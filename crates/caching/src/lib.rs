@@ -58,7 +58,7 @@ pub use freshening::{ask_by_tag, ask_whether, freshened, is_of_another};
 pub use freshness::{Lifetime, Use, Wishes};
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
-pub use fuzzing::{Outcomes, http_head};
+pub use fuzzing::{Outcomes, Targeted, accept_list, http_head, purge_headers, range, targeted_field};
 pub use key::{Key, Keys, MOST_PREFIXES};
 pub use language::{Languages, is_language};
 pub use names::{ANALYTICS, Names};

@@ -11,7 +11,7 @@ use verbena_terms::{Contradiction, Lapse, Size, section};
 use serde::{Deserialize, Serialize};
 
 use crate::origin::Address;
-use crate::proxy_protocol::Network;
+use crate::proxy_protocol::{Network, ProxyVersion};
 use crate::rules;
 
 /// Where hits are answered that clients ask for over HTTP/1.1 without TLS.
@@ -23,6 +23,19 @@ pub enum Hits {
     Direct,
     /// By hyper, as all other requests are.
     Hyper,
+}
+
+/// Which version of HTTP is spoken with the application.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OriginHttp {
+    /// Over `https` what it chooses, else HTTP/1.1.
+    #[default]
+    Auto,
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2, without TLS too.
+    Http2,
 }
 
 section! {
@@ -45,6 +58,12 @@ section! {
         pub origin: Vec<String> as "URL" = Vec::new(),
         /// The authorities that an `https` application is believed by, PEM, and no others. Not set: those of the system.
         pub origin_ca: Option<PathBuf> as "FILE" = None,
+        /// Which version of HTTP is spoken with the application: `auto`, over `https` HTTP/2 if it chooses that in the handshake (ALPN), else HTTP/1.1; `http1`; or `http2`, also where there is no TLS
+        /// (`h2c` with prior knowledge), for back-ends of gRPC. WebSockets go over HTTP/1.1 in any case.
+        pub origin_http: OriginHttp as "VERSION" = OriginHttp::Auto,
+        /// Begin each connection to the application with a header of the PROXY protocol, version `v1` or `v2`, that says who the client is. Then each request has a connection of its
+        /// own.
+        pub origin_proxy_protocol: Option<ProxyVersion> as "VERSION" = None,
         /// The nodes on the machines of `origin`, in its order, by their names; `""` where there is none.
         ///
         /// Not set: an origin that is given by an IP address is on the machine of the node with that address, one on loopback on this machine.

@@ -445,7 +445,8 @@ impl Exchange {
         *response.headers_mut() = answered.headers;
         // The reason phrase, and how the names of fields are spelled.
         *response.extensions_mut() = answered.extensions;
-        for_client(response.headers_mut(), hidden, mode, &self.via);
+        let via = if answered.version == Version::HTTP_2 { &self.via_http2 } else { &self.via };
+        for_client(response.headers_mut(), hidden, mode, via);
         self.withhold_dependencies(response.headers_mut());
         answer::note(&mut response, noted);
         response

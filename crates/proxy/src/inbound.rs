@@ -23,7 +23,7 @@ use crate::config::Hits;
 use crate::connection::{Asked, Carrier, Connection};
 use crate::exchange::Exchange;
 use crate::observed::{Counted, Done, Observed};
-use crate::proxy_protocol::{self, Network, NoHeader};
+use crate::proxy_protocol::{self, Ends, Network, NoHeader};
 use crate::streams::{Streams, Verdict, Watch};
 use crate::tls::H2;
 use crate::tunnel::Tunnels;
@@ -56,6 +56,8 @@ pub(crate) struct Inbound {
     pub patience: Duration,
     /// Streams of a connection at once.
     pub streams: u32,
+    /// Connections to the application begin with whose they are.
+    pub introduces: bool,
     pub observed: Observed,
     /// Where hits are answered.
     pub hits: Hits,
@@ -67,6 +69,8 @@ pub(crate) struct Inbound {
 #[derive(Clone, Copy)]
 struct Client {
     address: SocketAddr,
+    /// What it connected to, if the application is told.
+    here: Option<SocketAddr>,
     is_secure: bool,
 }
 
@@ -105,7 +109,8 @@ impl Inbound {
 
     async fn serve_client(&self, stream: TcpStream, address: SocketAddr, ending: watch::Receiver<()>) {
         let Some(tls) = self.tls.clone() else {
-            return self.serve_http1(stream, Client { address, is_secure: false }, ending).await;
+            let client = self.client(&stream, address, false);
+            return self.serve_http1(stream, client, ending).await;
         };
         // Boxed: a connection without TLS needs no room for this.
         Box::pin(self.serve_secure(tls, stream, address, ending)).await;
@@ -118,12 +123,17 @@ impl Inbound {
         address: SocketAddr,
         ending: watch::Receiver<()>,
     ) {
+        let client = self.client(&stream, address, true);
         let Some(stream) = self.handshake(tls, stream, address).await else { return };
-        let client = Client { address, is_secure: true };
         match stream.get_ref().1.alpn_protocol() {
             Some(H2) => self.serve_http2(stream, client, ending).await,
             _ => self.serve_http1(stream, client, ending).await,
         }
+    }
+
+    fn client(&self, stream: &TcpStream, address: SocketAddr, is_secure: bool) -> Client {
+        let here = stream.local_addr().ok().filter(|_| self.introduces);
+        Client { address, here, is_secure }
     }
 
     async fn handshake(
@@ -264,6 +274,9 @@ impl Client {
     fn tells<B>(self, request: &mut Request<B>) {
         if self.is_secure {
             request.headers_mut().entry(FORWARDED_PROTO).or_insert(HeaderValue::from_static("https"));
+        }
+        if let Some(here) = self.here {
+            request.extensions_mut().insert(Ends { from: self.address, to: here });
         }
     }
 }

@@ -25,6 +25,8 @@ mod error;
 mod exchange;
 mod explaining;
 mod fill;
+#[cfg(any(test, feature = "fuzzing"))]
+mod fuzzing;
 mod health;
 mod heap;
 mod inbound;
@@ -53,9 +55,13 @@ mod tunnel;
 mod update;
 mod upload;
 
-pub use config::{Hits, ProxyConfig};
+pub use config::{Hits, OriginHttp, ProxyConfig};
 pub use error::ProxyError;
 pub use explaining::{Explained, Explainer, PageWords, StoredCopy};
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use fuzzing::proxy_header;
 pub use mark::Marks;
+pub use proxy_protocol::ProxyVersion;
 pub use queries::Queries;
 pub use server::Proxy;

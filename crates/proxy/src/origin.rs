@@ -2,40 +2,46 @@
 //!
 //! Reads go over kept connections, and once more over a new one if a kept one turns out to be closed. Writes always
 //! go over a new connection: so it is known whether a byte was sent (rule P7), and an idle connection that the application closes
-//! at the wrong moment leaves no update of unknown outcome.
+//! at the wrong moment leaves no update of unknown outcome. Over HTTP/2 reads share one connection of their thread ([`multiplexed`]).
+//!
+//! One builder makes the heads of both versions ([`messages`]), and an answer of either is framed for the client anew.
 
 mod address;
 mod connector;
 mod machines;
+mod messages;
+mod multiplexed;
 mod places;
 mod secure;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderValue, Request, Response, StatusCode, Uri, Version, request};
+use http::{Response, StatusCode, Uri, request};
 use http_body::Body as HttpBody;
 use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until, timeout};
-use verbena_caching::is_framed_plainly;
 use verbena_metrics::Gauge;
 
+use crate::config::OriginHttp;
 use crate::health::{Health, Standing};
 use crate::observed::Observed;
+use crate::proxy_protocol::{Ends, ProxyVersion};
 use crate::upload::{Cut, Upload};
 
 use address::Stream;
 pub(crate) use address::{Address, HTTP_PORT, HTTPS_PORT};
 use connector::Connector;
 pub(crate) use machines::Machines;
+use messages::{Form, converse, outgoing, target, upgraded, usable};
+use multiplexed::{Multiplexed, Way};
 pub(crate) use places::Place;
 use places::Places;
 pub(crate) use secure::Secure;
@@ -104,6 +110,16 @@ impl Failure {
     }
 }
 
+/// How connections to the origins are made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    pub http: OriginHttp,
+    /// Each connection begins with a header that says whose it is, so it is for one request.
+    pub introduces: Option<ProxyVersion>,
+    pub connect_timeout: Duration,
+    pub answer_timeout: Duration,
+}
+
 /// The origins, shared by all threads.
 pub(crate) struct Origins {
     all: Vec<Origin>,
@@ -112,8 +128,7 @@ pub(crate) struct Origins {
     places: Places,
     /// If one of them speaks TLS.
     secure: Option<Secure>,
-    connect_timeout: Duration,
-    answer_timeout: Duration,
+    manner: Manner,
 }
 
 struct Origin {
@@ -123,6 +138,8 @@ struct Origin {
     /// Of its URIs: its own, or for a unix socket one by which the connector knows it.
     authority: Authority,
     in_flight: AtomicU32,
+    /// The last one that offered both versions was answered with HTTP/1.1.
+    is_plain: AtomicBool,
     /// Places that are taken.
     fills: AtomicUsize,
     health: Mutex<Health>,
@@ -135,7 +152,7 @@ impl Origins {
         machines: Machines,
         secure: Option<Secure>,
         fills: usize,
-        (connect_timeout, answer_timeout): (Duration, Duration),
+        manner: Manner,
         observed: &Observed,
     ) -> Self {
         let origin = |(number, address): (usize, Address)| {
@@ -143,11 +160,12 @@ impl Origins {
             let authority = connector::authority_of(number, &address);
             up.set(1);
             let (in_flight, fills) = (AtomicU32::new(0), AtomicUsize::new(0));
-            Origin { number, address, authority, in_flight, fills, health: Mutex::default(), up }
+            let is_plain = AtomicBool::new(false);
+            Origin { number, address, authority, in_flight, is_plain, fills, health: Mutex::default(), up }
         };
         let all: Vec<Origin> = addresses.into_iter().enumerate().map(origin).collect();
         let places = Places::new(fills, all.len(), observed);
-        Origins { all, machines, next: AtomicUsize::new(0), places, secure, connect_timeout, answer_timeout }
+        Origins { all, machines, next: AtomicUsize::new(0), places, secure, manner }
     }
 
     /// Origins that answer as far as is known, and all.
@@ -161,7 +179,7 @@ impl Origins {
             tokio::time::sleep(PROBE_EVERY).await;
             for origin in &self.all {
                 let wants_connection = origin.health.lock().wants_connection();
-                if wants_connection && self.open(origin).await.is_some() {
+                if wants_connection && self.open(origin, None).await.is_some() {
                     origin.learn(|health, _| health.connected());
                 }
             }
@@ -172,7 +190,7 @@ impl Origins {
     pub async fn look(&self) {
         for origin in &self.all {
             // Dropped at once: what is kept is what it says of the application.
-            let _ = self.open(origin).await;
+            let _ = self.open(origin, None).await;
         }
     }
 
@@ -206,8 +224,20 @@ impl Origins {
         order.into_iter().map(|((standing, ..), origin)| (standing, origin)).collect()
     }
 
-    async fn open(&self, origin: &Origin) -> Option<Stream> {
-        match timeout(self.connect_timeout, origin.address.connect(self.secure.as_ref())).await {
+    /// A connection for a request with this head, or for none.
+    async fn open(&self, origin: &Origin, head: Option<&request::Parts>) -> Option<Stream> {
+        let stream = self.open_for(origin, head, self.manner.http).await?;
+        if self.manner.http == OriginHttp::Auto {
+            origin.is_plain.store(!stream.has_agreed_on_http2(), Ordering::Relaxed);
+        }
+        Some(stream)
+    }
+
+    async fn open_for(&self, origin: &Origin, head: Option<&request::Parts>, http: OriginHttp) -> Option<Stream> {
+        let ends = head.and_then(|head| head.extensions.get::<Ends>());
+        let first = self.manner.introduces.map(|version| version.header(ends)).unwrap_or_default();
+        let connecting = origin.address.connect(self.secure.as_ref(), http, &first);
+        match timeout(self.manner.connect_timeout, connecting).await {
             Ok(Ok(stream)) => Some(stream),
             Ok(Err(error)) => {
                 origin.refused(&error);
@@ -218,6 +248,42 @@ impl Origins {
                 None
             }
         }
+    }
+}
+
+impl Origins {
+    /// Whether HTTP/2 is spoken on a connection.
+    fn speaks_http2(&self, stream: &Stream) -> bool {
+        self.manner.http == OriginHttp::Http2 || stream.has_agreed_on_http2()
+    }
+
+    /// Whether requests to it may share a connection.
+    fn may_share(&self, origin: &Origin) -> bool {
+        match self.manner.http {
+            OriginHttp::Http1 => false,
+            OriginHttp::Http2 => true,
+            OriginHttp::Auto => matches!(origin.address, Address::Tls(_)) && !origin.is_plain.load(Ordering::Relaxed),
+        }
+    }
+
+    /// One exchange over a connection of its own.
+    async fn converse<B>(
+        &self,
+        stream: Stream,
+        head: &request::Parts,
+        origin: &Origin,
+        body: B,
+    ) -> Result<Response<Incoming>, Failure>
+    where
+        B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        if !self.speaks_http2(&stream) {
+            return converse(stream, outgoing(head, origin, Form::Http1(target(head)), body)?).await;
+        }
+        let request = outgoing(head, origin, Form::Http2, body)?;
+        let mut sender = multiplexed::handshake(stream).await?;
+        sender.send_request(request).await.map_err(|_| Failure::Broken)
     }
 }
 
@@ -289,12 +355,14 @@ impl Drop for UnderWay<'_> {
 pub(crate) struct Connections {
     origins: Arc<Origins>,
     kept: Client<Connector, Empty<Bytes>>,
+    shared: Multiplexed,
 }
 
 impl Connections {
     pub fn new(origins: Arc<Origins>) -> Self {
         let addresses = origins.all.iter().map(|origin| origin.address.clone());
-        let connector = Connector::new(addresses, origins.secure.clone(), origins.connect_timeout);
+        let connector = Connector::new(addresses, origins.secure.clone(), origins.manner.connect_timeout);
+        let shared = Multiplexed::new(origins.all.len());
         let kept = Client::builder(TokioExecutor::new())
             .pool_idle_timeout(IDLE_FOR)
             .pool_max_idle_per_host(IDLE_EACH)
@@ -302,7 +370,7 @@ impl Connections {
             .http1_max_headers(MOST_FIELDS)
             .http1_preserve_header_case(true)
             .build(connector);
-        Connections { origins, kept }
+        Connections { origins, kept, shared }
     }
 
     /// A place for a fill. Waits, if it must.
@@ -327,31 +395,73 @@ impl Connections {
             }
             let _under_way = UnderWay::new(origin);
             let asked = Instant::now();
-            let answer = match timeout(self.origins.answer_timeout, self.kept(head, origin)).await {
-                Err(_) => Err(Failure::Silent),
-                Ok(Ok(answer)) => Ok(answer),
-                Ok(Err(error)) if error.is_connect() => {
-                    origin.refused(&chain(&error));
-                    continue;
-                }
-                Ok(Err(_)) => {
-                    let Some(stream) = self.origins.open(origin).await else { continue };
-                    let answer = converse(stream, outgoing(head, origin, target(head), Empty::new()));
-                    timeout(self.origins.answer_timeout, answer).await.unwrap_or(Err(Failure::Silent))
-                }
-            };
+            let Some(answer) = self.ask(head, origin).await else { continue };
             origin.learn_from(asked, &answer);
-            return answer.and_then(usable);
+            return answer.and_then(|answer| usable(answer, &head.method));
         }
         Err(Failure::Unreachable)
     }
 
-    async fn kept(
+    /// Sends a request that only reads to this origin. `None`: it takes no connection.
+    async fn ask(&self, head: &request::Parts, origin: &Origin) -> Option<Result<Response<Incoming>, Failure>> {
+        let manner = self.origins.manner;
+        if manner.introduces.is_some() {
+            return self.ask_alone(head, origin).await;
+        }
+        if self.origins.may_share(origin) {
+            return match timeout(manner.answer_timeout, self.ask_with_others(head, origin)).await {
+                Ok(answer) => answer,
+                Err(_) => {
+                    self.shared.forget(origin).await;
+                    Some(Err(Failure::Silent))
+                }
+            };
+        }
+        let request = match outgoing(head, origin, Form::Http1(origin.uri(&head.uri)), Empty::new()) {
+            Ok(request) => request,
+            Err(failure) => return Some(Err(failure)),
+        };
+        match timeout(manner.answer_timeout, self.kept.request(request)).await {
+            Err(_) => Some(Err(Failure::Silent)),
+            Ok(Ok(answer)) => Some(Ok(answer)),
+            Ok(Err(error)) if error.is_connect() => {
+                origin.refused(&chain(&error));
+                None
+            }
+            Ok(Err(_)) => self.ask_alone(head, origin).await,
+        }
+    }
+
+    /// Over a new connection.
+    async fn ask_alone(&self, head: &request::Parts, origin: &Origin) -> Option<Result<Response<Incoming>, Failure>> {
+        let stream = self.origins.open(origin, Some(head)).await?;
+        let answer = self.origins.converse(stream, head, origin, Empty::new());
+        Some(timeout(self.origins.manner.answer_timeout, answer).await.unwrap_or(Err(Failure::Silent)))
+    }
+
+    /// Over the connection of HTTP/2; again over a new one if that breaks.
+    async fn ask_with_others(
         &self,
         head: &request::Parts,
         origin: &Origin,
-    ) -> Result<Response<Incoming>, hyper_util::client::legacy::Error> {
-        self.kept.request(outgoing(head, origin, origin.uri(&head.uri), Empty::new())).await
+    ) -> Option<Result<Response<Incoming>, Failure>> {
+        for _ in 0..2 {
+            let mut sender = match self.shared.way(&self.origins, origin).await? {
+                Ok(Way::Shared(sender)) => sender,
+                Ok(Way::Own(stream)) => return Some(self.origins.converse(stream, head, origin, Empty::new()).await),
+                Err(failure) => return Some(Err(failure)),
+            };
+            let request = match outgoing(head, origin, Form::Http2, Empty::new()) {
+                Ok(request) => request,
+                Err(failure) => return Some(Err(failure)),
+            };
+            match sender.send_request(request).await {
+                Ok(answer) => return Some(Ok(answer)),
+                Err(error) => tracing::debug!(%error, "a shared connection to the application broke"),
+            }
+            self.shared.forget(origin).await;
+        }
+        Some(Err(Failure::Broken))
     }
 
     /// Sends a request over a new connection; never twice once a byte of it was sent.
@@ -359,19 +469,20 @@ impl Connections {
         for origin in self.origins.order(false) {
             let _under_way = UnderWay::new(origin);
             let asked = Instant::now();
-            let Some(stream) = self.origins.open(origin).await else { continue };
+            let Some(stream) = self.origins.open(origin, Some(head)).await else { continue };
             let progress = body.progress();
-            let answer = converse(stream, outgoing(head, origin, target(head), body));
+            let answer = self.origins.converse(stream, head, origin, body);
             tokio::pin!(answer);
             // The application's time begins when it has the whole request, or as much as it wants of it.
-            let mut until = Instant::now() + self.origins.answer_timeout;
+            let patience = self.origins.manner.answer_timeout;
+            let mut until = Instant::now() + patience;
             let answer = loop {
                 tokio::select! {
                     answer = &mut answer => {
                         break answer.map_err(|failure| progress.cut().map_or(failure, Failure::from));
                     }
                     () = sleep_until(until) => {
-                        let moved = progress.moved() + self.origins.answer_timeout;
+                        let moved = progress.moved() + patience;
                         if moved <= until {
                             break Err(Failure::Silent);
                         }
@@ -380,15 +491,10 @@ impl Connections {
                 }
             };
             origin.learn_from(asked, &answer);
-            return answer.and_then(usable);
+            return answer.and_then(|answer| usable(answer, &head.method));
         }
         Err(Failure::Unreachable)
     }
-}
-
-/// An answer that ends HTTP on its connection, or any other that a client can be given.
-fn upgraded(answer: Response<Incoming>) -> Result<Response<Incoming>, Failure> {
-    if answer.status() == StatusCode::SWITCHING_PROTOCOLS { Ok(answer) } else { usable(answer) }
 }
 
 /// An error, and what it came from.
@@ -403,66 +509,15 @@ impl Connections {
         for origin in self.origins.order(false) {
             let _under_way = UnderWay::new(origin);
             let asked = Instant::now();
-            let Some(stream) = self.origins.open(origin).await else { continue };
-            let answer = converse(stream, outgoing(head, origin, target(head), Empty::<Bytes>::new()));
-            let answer = timeout(self.origins.answer_timeout, answer).await.unwrap_or(Err(Failure::Silent));
+            // Its protocol begins where HTTP/1.1 ends (RFC 9113 section 8.6).
+            let opening = self.origins.open_for(origin, Some(head), OriginHttp::Http1);
+            let Some(stream) = opening.await else { continue };
+            let request = outgoing(head, origin, Form::Http1(target(head)), Empty::<Bytes>::new())?;
+            let answer = converse(stream, request);
+            let answer = timeout(self.origins.manner.answer_timeout, answer).await.unwrap_or(Err(Failure::Silent));
             origin.learn_from(asked, &answer);
             return answer.and_then(upgraded);
         }
         Err(Failure::Unreachable)
     }
-}
-
-/// One exchange over a connection of its own.
-async fn converse<B>(stream: Stream, request: Request<B>) -> Result<Response<Incoming>, Failure>
-where
-    B: HttpBody<Data = Bytes> + Send + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let mut http = hyper::client::conn::http1::Builder::new();
-    let handshake = http.max_headers(MOST_FIELDS).preserve_header_case(true).handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = handshake.map_err(|_| Failure::Broken)?;
-    tokio::spawn(async move {
-        if let Err(error) = connection.with_upgrades().await {
-            tracing::debug!(%error, "a connection to the application ended");
-        }
-    });
-    sender.send_request(request).await.map_err(|_| Failure::Broken)
-}
-
-/// An answer that a client can be given: no change of protocol, which nobody asked for, and no coding that is taken off without being undone.
-fn usable(mut answer: Response<Incoming>) -> Result<Response<Incoming>, Failure> {
-    if answer.status().is_informational() || !is_framed_plainly(answer.headers()) {
-        return Err(Failure::Broken);
-    }
-    // Where there are chunks they say how long it is, and clients must not be told anything else (RFC 9112 section 6.3).
-    if answer.headers().contains_key(TRANSFER_ENCODING) {
-        answer.headers_mut().remove(CONTENT_LENGTH);
-    }
-    Ok(answer)
-}
-
-fn target(head: &request::Parts) -> Uri {
-    head.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/")).into()
-}
-
-fn outgoing<B: HttpBody>(head: &request::Parts, origin: &Origin, uri: Uri, body: B) -> Request<B> {
-    let mut headers = head.headers.clone();
-    if !headers.contains_key(HOST)
-        && let Ok(host) = HeaderValue::try_from(origin.address.authority().map_or("localhost", Authority::as_str))
-    {
-        headers.insert(HOST, host);
-    }
-    if body.size_hint().exact().is_none() {
-        headers.remove(CONTENT_LENGTH);
-        headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-    }
-    let mut request = Request::new(body);
-    *request.method_mut() = head.method.clone();
-    *request.uri_mut() = uri;
-    *request.version_mut() = Version::HTTP_11;
-    *request.headers_mut() = headers;
-    // How their names are spelled.
-    *request.extensions_mut() = head.extensions.clone();
-    request
 }

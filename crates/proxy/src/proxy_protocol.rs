@@ -12,6 +12,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -207,6 +208,68 @@ impl FromStr for Network {
     }
 }
 
+/// A version of the PROXY protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProxyVersion {
+    /// A line of text.
+    V1,
+    /// Bytes.
+    V2,
+}
+
+/// The ends of a client's connection: the client's, and the one that it connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ends {
+    pub from: SocketAddr,
+    pub to: SocketAddr,
+}
+
+impl ProxyVersion {
+    /// The header of a connection on behalf of this client; without one, of the proxy's own.
+    pub(crate) fn header(self, ends: Option<&Ends>) -> Vec<u8> {
+        let Some(Ends { from, to }) = ends else {
+            return match self {
+                ProxyVersion::V1 => b"PROXY UNKNOWN\r\n".to_vec(),
+                // LOCAL, of no family.
+                ProxyVersion::V2 => [&SIGNATURE[..], &[0x20, 0, 0, 0]].concat(),
+            };
+        };
+        // One family for both: IPv4 as it is, else IPv6.
+        let (source, destination) = match (from.ip().to_canonical(), to.ip().to_canonical()) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => (IpAddr::V4(source), IpAddr::V4(destination)),
+            (source, destination) => (IpAddr::V6(within_ipv6(source)), IpAddr::V6(within_ipv6(destination))),
+        };
+        match self {
+            ProxyVersion::V1 => {
+                let family = if source.is_ipv4() { "TCP4" } else { "TCP6" };
+                format!("PROXY {family} {source} {destination} {} {}\r\n", from.port(), to.port()).into_bytes()
+            }
+            ProxyVersion::V2 => {
+                let (family, length) = if source.is_ipv4() { (0x11, 12) } else { (0x21, 36) };
+                let mut header = [&SIGNATURE[..], &[0x21, family, 0, length]].concat();
+                for address in [source, destination] {
+                    match address {
+                        IpAddr::V4(address) => header.extend(address.octets()),
+                        IpAddr::V6(address) => header.extend(address.octets()),
+                    }
+                }
+                for port in [from.port(), to.port()] {
+                    header.extend(port.to_be_bytes());
+                }
+                header
+            }
+        }
+    }
+}
+
+fn within_ipv6(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -218,6 +281,26 @@ mod tests {
             Ok(Beginning::Whole { length, from }) => Some((length, from.map(|from| from.to_string()))),
             _ => None,
         }
+    }
+
+    #[test]
+    fn a_header_that_is_written_is_read() {
+        let ends = |from: &str, to: &str| Ends { from: from.parse().unwrap(), to: to.parse().unwrap() };
+        for version in [ProxyVersion::V1, ProxyVersion::V2] {
+            for (from, to, read) in [
+                ("203.0.113.7:40000", "192.0.2.1:443", "203.0.113.7:40000"),
+                ("[::ffff:203.0.113.7]:1", "192.0.2.1:443", "203.0.113.7:1"),
+                ("[2001:db8::7]:40000", "192.0.2.1:443", "[2001:db8::7]:40000"),
+                ("203.0.113.7:2", "[2001:db8::1]:443", "[::ffff:203.0.113.7]:2"),
+            ] {
+                let header = version.header(Some(&ends(from, to)));
+                assert_eq!(whole(&header), Some((header.len(), Some(read.to_owned()))), "{version:?} {from} {to}");
+            }
+            let header = version.header(None);
+            assert_eq!(whole(&header), Some((header.len(), None)), "{version:?}");
+        }
+        let line = ProxyVersion::V1.header(Some(&ends("203.0.113.7:40000", "192.0.2.1:443")));
+        assert_eq!(line, b"PROXY TCP4 203.0.113.7 192.0.2.1 40000 443\r\n");
     }
 
     /// Version 2 with this command, family and rest.

@@ -24,7 +24,7 @@ use crate::exchange::{Exchange, via};
 use crate::explaining::Explainer;
 use crate::inbound::Inbound;
 use crate::observed::Observed;
-use crate::origin::{Address, Connections, Machines, Origins, Secure};
+use crate::origin::{Address, Connections, Machines, Manner, Origins, Secure};
 use crate::page_pool::PagePool;
 use crate::proxy_protocol::Network;
 use crate::purging::Purgers;
@@ -104,10 +104,15 @@ impl Proxy {
             "Memory of the store, headers and bodies included.",
             move || kept.kept().1 as f64,
         )?;
-        let timeouts = (config.connect_timeout.0, config.origin_timeout.0);
+        let manner = Manner {
+            http: config.origin_http,
+            introduces: config.origin_proxy_protocol,
+            connect_timeout: config.connect_timeout.0,
+            answer_timeout: config.origin_timeout.0,
+        };
         let secure = secure(config)?;
         let machines = Machines::new(&addresses, &config.origin_nodes, loads.clone());
-        let origins = Origins::new(addresses, machines, secure, config.fills, timeouts, &cache.observed);
+        let origins = Origins::new(addresses, machines, secure, config.fills, manner, &cache.observed);
         let origins = Arc::new(origins);
         let threads = match config.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -286,6 +291,7 @@ impl Worker {
             balancers: self.balancers,
             tunnels: self.tunnels,
             patience: self.config.client_timeout.0,
+            introduces: self.config.origin_proxy_protocol.is_some(),
             streams: u32::try_from(self.config.streams).unwrap_or(u32::MAX),
             observed: self.cache.observed.clone(),
             hits: self.config.hits,

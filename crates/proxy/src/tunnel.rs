@@ -33,6 +33,7 @@ use crate::body::Body;
 use crate::connection::Asked;
 use crate::exchange::{Exchange, Unanswered};
 use crate::observed::{Counted, Done};
+use crate::proxy_protocol::Ends;
 use crate::responding::Responding;
 
 /// The one protocol that is passed.
@@ -146,6 +147,9 @@ fn wish(exchange: &Exchange, request: &Request<Incoming>) -> Option<(http::reque
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
+    if let Some(ends) = request.extensions().get::<Ends>() {
+        copy.extensions_mut().insert(*ends);
+    }
     let mut head = copy.into_parts().0;
     received(&mut head).ok()?;
     let route = exchange.routes.find(head.uri.path());

@@ -105,6 +105,8 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
         "proxy.listen" => ("127.0.0.1:81", "127.0.0.1:81".into()),
         "proxy.tls_cert" | "proxy.tls_key" => ("/a.pem,/b.pem", serde_json::json!(["/a.pem", "/b.pem"])),
         "proxy.origin_ca" => ("/some/where", "/some/where".into()),
+        "proxy.origin_http" => ("http2", "http2".into()),
+        "proxy.origin_proxy_protocol" => ("v2", "v2".into()),
         "proxy.proxy_protocol_from" => ("10.0.0.0/8,::1", serde_json::json!(["10.0.0.0/8", "::1"])),
         "proxy.origin" => ("http://a:1,http://b:2", serde_json::json!(["http://a:1", "http://b:2"])),
         "proxy.origin_nodes" => ("a,b", serde_json::json!(["a", "b"])),

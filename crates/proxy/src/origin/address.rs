@@ -10,11 +10,12 @@ use std::task::{Context, Poll};
 use http::Uri;
 use http::uri::Authority;
 use hyper_util::client::legacy::connect::{Connected, Connection};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
-use super::secure::Secure;
+use super::secure::{H2, Secure};
+use crate::config::OriginHttp;
 
 /// The port of an origin that names none (RFC 9110 section 4.2.1).
 pub(crate) const HTTP_PORT: u16 = 80;
@@ -43,6 +44,13 @@ pub(crate) enum Stream {
     Unix(UnixStream),
 }
 
+impl Stream {
+    /// Whether both ends agreed on HTTP/2 in the handshake of TLS.
+    pub fn has_agreed_on_http2(&self) -> bool {
+        matches!(self, Stream::Tls(stream) if stream.get_ref().1.alpn_protocol() == Some(H2))
+    }
+}
+
 impl Address {
     /// The host and the port; none of a unix socket.
     pub fn authority(&self) -> Option<&Authority> {
@@ -52,25 +60,30 @@ impl Address {
         }
     }
 
-    /// Connects.
-    pub async fn connect(&self, secure: Option<&Secure>) -> io::Result<Stream> {
+    /// Connects, says this first, and agrees in TLS on one of these versions of HTTP.
+    pub async fn connect(&self, secure: Option<&Secure>, http: OriginHttp, first: &[u8]) -> io::Result<Stream> {
         match self {
-            Address::Tcp(authority) => tcp(authority).await.map(Stream::Tcp),
+            Address::Tcp(authority) => tcp(authority, first).await.map(Stream::Tcp),
             Address::Tls(authority) => {
                 let secure = secure.ok_or_else(|| io::Error::other("nothing says whom to believe"))?;
-                let stream = tcp(authority).await?;
-                Ok(Stream::Tls(Box::new(secure.connect(authority, stream).await?)))
+                let stream = tcp(authority, first).await?;
+                Ok(Stream::Tls(Box::new(secure.connect(authority, stream, http).await?)))
             }
-            Address::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+            Address::Unix(path) => {
+                let mut stream = UnixStream::connect(path).await?;
+                stream.write_all(first).await?;
+                Ok(Stream::Unix(stream))
+            }
         }
     }
 }
 
 /// Small writes that wait for each other cost more than they save, so they are sent at once.
-async fn tcp(authority: &Authority) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(authority.as_str()).await?;
+async fn tcp(authority: &Authority, first: &[u8]) -> io::Result<TcpStream> {
+    let mut stream = TcpStream::connect(authority.as_str()).await?;
     // A refusal costs only that.
     let _ = stream.set_nodelay(true);
+    stream.write_all(first).await?;
     Ok(stream)
 }
 

@@ -16,6 +16,7 @@ use tower_service::Service;
 
 use super::address::{Address, Stream};
 use super::secure::Secure;
+use crate::config::OriginHttp;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -64,7 +65,8 @@ impl Service<Uri> for Connector {
         if let Some((_, address)) = other.cloned() {
             let (connect_timeout, secure) = (self.connect_timeout, self.secure.clone());
             return Box::pin(async move {
-                let connected = timeout(connect_timeout, address.connect(secure.as_ref())).await;
+                let connected =
+                    timeout(connect_timeout, address.connect(secure.as_ref(), OriginHttp::Http1, &[])).await;
                 let stream = connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
                 Ok(TokioIo::new(stream))
             });

@@ -3,8 +3,7 @@
 //! An application proves by its certificate that it is the host of its address, by the authorities of the system, or by those of one file and no others. There is no
 //! key that lets one pass that does not.
 //!
-//! HTTP/1.1 is spoken in it. HTTP/2 sends the host as `:authority`, and the pool of kept connections, which names origins by that, would send the origin's address instead of
-//! the client's `Host`. And a write has a connection of its own, by which it is known whether a byte of it was sent (rule P7).
+//! Which version of HTTP is spoken in it is agreed in the handshake (ALPN, RFC 7301).
 
 use std::io;
 use std::path::Path;
@@ -19,11 +18,20 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::config::OriginHttp;
 use crate::error::ProxyError;
+
+/// How ALPN calls the versions.
+pub(super) const H2: &[u8] = b"h2";
+const HTTP_1_1: &[u8] = b"http/1.1";
 
 /// What connections with TLS are made with.
 #[derive(Clone)]
-pub(crate) struct Secure(TlsConnector);
+pub(crate) struct Secure {
+    either: TlsConnector,
+    http1: TlsConnector,
+    http2: TlsConnector,
+}
 
 impl Secure {
     /// That believes the authorities of this file, PEM; of the system where there is none.
@@ -59,15 +67,37 @@ impl Secure {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions();
         let builder = builder.map_err(|error| ProxyError::Tls(error.to_string()))?;
-        let mut client = builder.with_root_certificates(roots).with_no_client_auth();
-        client.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Secure(TlsConnector::from(Arc::new(client))))
+        let client = builder.with_root_certificates(roots).with_no_client_auth();
+        let offering = |versions: &[&[u8]]| {
+            let mut client = client.clone();
+            client.alpn_protocols = versions.iter().map(|version| version.to_vec()).collect();
+            TlsConnector::from(Arc::new(client))
+        };
+        let (either, http1, http2) = (offering(&[H2, HTTP_1_1]), offering(&[HTTP_1_1]), offering(&[H2]));
+        Ok(Secure { either, http1, http2 })
     }
 
-    /// Begins TLS, and lets the other end prove that it is this host.
-    pub async fn connect(&self, authority: &Authority, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    /// Begins TLS, lets the other end prove that it is this host, and agrees with it on a version of HTTP.
+    ///
+    /// # Errors
+    /// It proves nothing, or there is no version that both speak.
+    pub async fn connect(
+        &self,
+        authority: &Authority,
+        stream: TcpStream,
+        http: OriginHttp,
+    ) -> io::Result<TlsStream<TcpStream>> {
         let host = authority.host().trim_matches(['[', ']']).to_owned();
         let name = ServerName::try_from(host).map_err(io::Error::other)?;
-        self.0.connect(name, stream).await
+        let connector = match http {
+            OriginHttp::Auto => &self.either,
+            OriginHttp::Http1 => &self.http1,
+            OriginHttp::Http2 => &self.http2,
+        };
+        let stream = connector.connect(name, stream).await?;
+        if http == OriginHttp::Http2 && stream.get_ref().1.alpn_protocol() != Some(H2) {
+            return Err(io::Error::other("it speaks no HTTP/2, which proxy.origin_http wants: write auto"));
+        }
+        Ok(stream)
     }
 }

@@ -13,6 +13,7 @@ mod halves;
 mod hops;
 mod ignored;
 mod joining;
+mod multiplexed;
 mod orders;
 mod origins;
 mod passed;

@@ -208,3 +208,26 @@ fn a_purge_request_says_whether_it_is_soft() {
     }
     asks(&scene, "PURGEKEYS", "").has(400).said("purge-malformed");
 }
+
+#[test]
+fn a_fill_that_waited_asks_about_nothing_that_was_purged_meanwhile() {
+    for change in [Change::Hard, Change::Soft] {
+        let scene = Scene::with(|config| {
+            standard(config);
+            config.fills = 1;
+        });
+        fills(&scene, &LASTING);
+        let mut slow = scene.client();
+        slow.get("/slow");
+        let asked_first = scene.origin.asked("/slow");
+        let mut client = scene.client();
+        client.get_with("/", &["Cache-Control: no-cache"]);
+        scene.comes("a fill that waits", |scene| scene.gauge("verbena_proxy_fills_waiting") == 1.0);
+        purges(&scene, change);
+        asked_first.answers(&["Cache-Control: no-store"], "slow");
+        let asked = scene.origin.asked("/");
+        assert_eq!(asked.field("if-none-match").is_some(), change == Change::Soft, "{change:?}");
+        asked.answers(&LASTING, "two");
+        client.answer().is(200, "two");
+    }
+}

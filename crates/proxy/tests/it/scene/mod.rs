@@ -4,6 +4,7 @@
 //! ever: a step that does not come within [`PATIENCE`] fails the test.
 
 mod client;
+mod multiplexer;
 mod origin;
 mod site;
 pub mod visitor;
@@ -20,6 +21,7 @@ use verbena_proxy::{Proxy, ProxyConfig, Queries};
 use verbena_terms::{Lapse, Size, Time, ViewNumber};
 
 pub use client::{Answer, Client};
+pub use multiplexer::Multiplexer;
 pub use origin::{Asked, Origin, next_head};
 pub use site::{Curl, Site};
 pub use visitor::Visitor;
