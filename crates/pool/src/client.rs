@@ -78,6 +78,16 @@ impl Client {
         Ok(Client { at: at.into(), stream: BufReader::new(stream) })
     }
 
+    /// Says which user this is, to a server that has a file of users.
+    ///
+    /// # Errors
+    /// If it is not the user's password.
+    pub fn authenticate(&mut self, user: &str, password: &str) -> Result<(), ClientError> {
+        let said = format!("{user} {password}");
+        self.send(&[format!("set auth 0 0 {}\r\n{said}\r\n", said.len()).as_bytes()])?;
+        self.expect(&["STORED"]).map(|_| ())
+    }
+
     /// The value of a key.
     ///
     /// # Errors

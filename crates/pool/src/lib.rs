@@ -13,7 +13,8 @@ mod execute;
 mod observed;
 mod server;
 mod statistics;
+mod tenants;
 
 pub use client::{Client, ClientError, Value};
-pub use config::MemcachedConfig;
+pub use config::{ListenerConfig, MemcachedConfig};
 pub use server::{Server, ServerError};

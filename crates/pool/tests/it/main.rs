@@ -6,3 +6,4 @@ mod clients;
 mod history;
 mod processes;
 mod schemes;
+mod tenants;
