@@ -21,6 +21,11 @@ section! {
         pub listeners: Vec<ListenerConfig> as "LISTENERS" = Vec::new(),
         /// File of users as memcached's `-Y` reads it: a line `NAME:PASSWORD` each, the name that of a tenant. Clients of listeners without a tenant send theirs first.
         pub users: Option<PathBuf> as "FILE" = None,
+        /// The certificate that clients at these addresses are shown, PEM with those that vouch for it, its own first. If it is set, they speak TLS; at the unix socket they do not. The file,
+        /// and that of `tls_key`, is read again when it changes; connections stay.
+        pub tls_cert: Option<PathBuf> as "FILE" = None,
+        /// The private key of `tls_cert`, PEM.
+        pub tls_key: Option<PathBuf> as "FILE" = None,
         /// Threads that serve clients; 0: one for each core.
         pub threads: usize as "NUMBER" = 0,
         /// Connections at a time. Further ones wait.
@@ -56,6 +61,10 @@ impl MemcachedConfig {
                     format!("{name:?} is no tenant's name: 1 to 32 letters, digits, '-', '_' and '.'"),
                 ))
             });
-        none.into_iter().chain(never).chain(unnamed).collect()
+        let half = (self.tls_cert.is_some() != self.tls_key.is_some()).then(|| {
+            let (key, other) = if self.tls_cert.is_some() { ("tls_key", "tls_cert") } else { ("tls_cert", "tls_key") };
+            Contradiction::new(key, format!("{other} needs it: a certificate and its private key go together"))
+        });
+        none.into_iter().chain(never).chain(unnamed).chain(half).collect()
     }
 }

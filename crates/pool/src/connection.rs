@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf};
 use verbena_coop::service::PoolService;
 use verbena_memcache::{Limits, Mode, Operation, Parsed, Parser, Rejection, Request, print, refuse_binary};
 
@@ -37,6 +37,12 @@ pub(crate) struct Output<'a> {
 impl Output<'_> {
     pub(crate) async fn send_if_much(&mut self) -> Result<(), Ended> {
         if self.bytes.len() >= MUCH { self.send().await } else { Ok(()) }
+    }
+
+    /// Says that nothing more comes: without that a client that speaks TLS takes the end for an attack.
+    async fn close(&mut self) {
+        // It may have gone.
+        let _ = tokio::time::timeout(self.patience, self.stream.shutdown()).await;
     }
 
     async fn send(&mut self) -> Result<(), Ended> {
@@ -77,20 +83,27 @@ where
     let (mut from, to) = tokio::io::split(stream);
     let (patience, observed) = (session.patience, &session.observed);
     let mut out = Output { stream: Box::new(to), bytes: vec![], patience, observed };
-    let mut member = match whose {
-        Some(Ok(member)) => Some(member),
-        Some(Err(_)) => {
+    match whose.transpose() {
+        Ok(member) => talk(&mut from, &mut out, session, member).await,
+        Err(_) => {
             print::line(FULL, &mut out.bytes);
             // The connection ends either way.
             let _ = out.send().await;
-            return;
         }
-        None => None,
-    };
+    }
+    out.close().await;
+}
+
+async fn talk<S: AsyncRead>(
+    from: &mut ReadHalf<S>,
+    out: &mut Output<'_>,
+    session: &Session,
+    mut member: Option<Member>,
+) {
     let mut parser = Parser::new(if member.is_some() { session.pool.limits() } else { STRANGERS });
     let mut input: Vec<u8> = vec![];
     loop {
-        let ended = requests(&mut parser, &mut input, session, &mut member, &mut out).await.is_err();
+        let ended = requests(&mut parser, &mut input, session, &mut member, out).await.is_err();
         if out.send().await.is_err() || ended {
             return;
         }

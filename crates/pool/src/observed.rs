@@ -20,6 +20,8 @@ pub(crate) struct Observed {
     pub rejected: Counter,
     /// That were refused: a wrong password, or a tenant with as many as it may have.
     pub tenants_refused: Counter,
+    /// Connections with which no TLS came about.
+    pub handshakes_failed: Counter,
     tenant_connections: Family<Gauge, 1>,
     tenant_commands: Family<Counter, 2>,
 }
@@ -55,6 +57,10 @@ impl Observed {
             tenants_refused: registry.counter(
                 "verbena_coop_tenant_refused_total",
                 "Clients that were refused: a wrong password, or as many connections as their tenant may have.",
+            )?,
+            handshakes_failed: registry.counter(
+                "verbena_coop_client_handshakes_failed_total",
+                "Connections closed because no TLS came about with the client.",
             )?,
             tenant_connections: registry.family(
                 "verbena_coop_tenant_connections",

@@ -17,6 +17,7 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
 use verbena_coop::service::{PoolService, TenantConfig};
 use verbena_metrics::{Registry, RegistryError};
 use verbena_terms::Section;
@@ -26,11 +27,14 @@ use crate::connection::{Session, serve};
 use crate::observed::Observed;
 use crate::statistics;
 use crate::tenants::{Member, Rejection, Tenants};
+use crate::tls::Certificate;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 /// Pause when no connection can be accepted, mostly for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(10);
+/// How often the files of the certificate are looked at.
+const LOOK_AT_FILES: Duration = Duration::from_secs(1);
 
 /// Why the server does not run.
 #[derive(Debug, Error)]
@@ -59,6 +63,9 @@ pub enum ServerError {
         /// Why not.
         reason: io::Error,
     },
+    /// TLS.
+    #[error("TLS with memcached clients: {0}")]
+    Tls(String),
     /// A thread.
     #[error("start a thread for memcached clients: {0}")]
     Thread(io::Error),
@@ -105,6 +112,13 @@ impl Server {
         }
         let bound = |path: &PathBuf| bind(path).map_err(|reason| ServerError::Socket { path: path.clone(), reason });
         let unix = config.socket.as_ref().map(bound).transpose()?;
+        let setting = |(key, problem)| ServerError::Setting { key, problem };
+        let certificate = match (&config.tls_cert, &config.tls_key) {
+            (Some(certificate), Some(key)) => Some(Certificate::open(certificate, key).map_err(setting)?),
+            _ => None,
+        };
+        let tls = certificate.as_ref().map(Certificate::server).transpose();
+        let tls = tls.map_err(|error| ServerError::Tls(error.to_string()))?.map(TlsAcceptor::from);
         let threads = match config.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
@@ -122,6 +136,9 @@ impl Server {
                     tenants: tenants.clone(),
                     patience: config.client_timeout.0,
                 }),
+                tls: tls.clone(),
+                // One of them looks at the files for all.
+                certificate: certificate.clone().filter(|_| at == 0),
                 connections: connections.clone(),
                 stopped: stopped.clone(),
             };
@@ -189,6 +206,8 @@ fn bind(path: &Path) -> io::Result<StdUnixListener> {
 /// One thread.
 struct Worker {
     session: Arc<Session>,
+    tls: Option<TlsAcceptor>,
+    certificate: Option<Arc<Certificate>>,
     connections: Arc<Semaphore>,
     stopped: watch::Receiver<bool>,
 }
@@ -204,6 +223,14 @@ impl Worker {
                 return tracing::error!(%error, "a listener of the pool's server cannot be used");
             }
         };
+        if let Some(certificate) = self.certificate.take() {
+            tokio::spawn(async move {
+                loop {
+                    tokio::time::sleep(LOOK_AT_FILES).await;
+                    certificate.refresh();
+                }
+            });
+        }
         let mut first = 0;
         loop {
             let Some(permit) = self.permit().await else { return };
@@ -213,7 +240,11 @@ impl Worker {
                 accepted = accept_any(&listeners, first) => accepted.map(|(stream, tenant)| {
                     // Small writes that wait for each other cost more than they save; a refusal costs only that.
                     let _ = stream.set_nodelay(true);
-                    self.spawn(stream, permit, tenants.admit(tenant, None));
+                    let whose = tenants.admit(tenant, None);
+                    match &self.tls {
+                        Some(tls) => self.spawn_secure(tls.clone(), stream, permit, whose),
+                        None => self.spawn(stream, permit, whose),
+                    }
                 }),
                 accepted = accept(unix.as_ref()) => accepted.map(|stream| {
                     let user = stream.peer_cred().ok().map(|credentials| credentials.uid());
@@ -240,6 +271,27 @@ impl Worker {
         }
     }
 
+    fn spawn_secure(
+        &self,
+        tls: TlsAcceptor,
+        stream: TcpStream,
+        permit: OwnedSemaphorePermit,
+        whose: Option<Result<Member, Rejection>>,
+    ) {
+        let session = self.session.clone();
+        tokio::spawn(async move {
+            match tokio::time::timeout(session.patience, tls.accept(stream)).await {
+                Ok(Ok(stream)) => converse(stream, &session, whose).await,
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "no TLS with a memcached client");
+                    session.observed.handshakes_failed.increment();
+                }
+                Err(_) => session.observed.handshakes_failed.increment(),
+            }
+            drop(permit);
+        });
+    }
+
     fn spawn<S: AsyncRead + AsyncWrite + Send + 'static>(
         &self,
         stream: S,
@@ -248,13 +300,20 @@ impl Worker {
     ) {
         let session = self.session.clone();
         tokio::spawn(async move {
-            session.observed.accepted.increment();
-            session.observed.connections.add(1);
-            serve(stream, &session, whose).await;
-            session.observed.connections.add(-1);
+            converse(stream, &session, whose).await;
             drop(permit);
         });
     }
+}
+
+async fn converse<S>(stream: S, session: &Session, whose: Option<Result<Member, Rejection>>)
+where
+    S: AsyncRead + AsyncWrite + Send + 'static,
+{
+    session.observed.accepted.increment();
+    session.observed.connections.add(1);
+    serve(stream, session, whose).await;
+    session.observed.connections.add(-1);
 }
 
 /// From the listener with this number, or the next ones: so none keeps the others waiting.

@@ -37,6 +37,7 @@ Examples:
   verbena pool --listen 127.0.0.1:11211
   verbena pool --listen 127.0.0.1:11212 --memory 256MiB --socket /run/user/1000/pool.sock
   verbena pool --listen 127.0.0.1:11213 --tenant shop
+  verbena pool --listen 0.0.0.0:11214 --tls-cert pool.pem --tls-key pool.key
   verbena pool get greeting --server 127.0.0.1:11212
   verbena pool --config /etc/verbena.toml --cluster-name cache-1"
 )]
@@ -60,6 +61,14 @@ pub struct Command {
     /// A file of users as memcached's -Y reads it, NAME:PASSWORD lines; a user is a client of the tenant with its name. The key memcached.users.
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
+
+    /// The certificate that clients are shown, PEM: they speak TLS then. The key memcached.tls_cert.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The private key of that certificate, PEM. The key memcached.tls_key.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
 
     /// Where objects go: ac, bcc, ccwr, mtacc, hybcc or adaptive. The key pool.scheme; adaptive if it is not set.
     #[arg(long, value_name = "NAME")]
@@ -177,6 +186,11 @@ impl Command {
         }
         if let Some(users) = &self.users {
             lay(MemcachedConfig::NAME, "users", users.display().to_string());
+        }
+        for (key, file) in [("tls_cert", &self.tls_cert), ("tls_key", &self.tls_key)] {
+            if let Some(file) = file {
+                lay(MemcachedConfig::NAME, key, file.display().to_string());
+            }
         }
         if let Some(memory) = self.memory {
             lay(PoolConfig::NAME, "memory", memory.to_string());

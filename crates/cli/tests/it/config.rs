@@ -114,6 +114,7 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
         "memcached.socket" => ("/some/where", "/some/where".into()),
         "memcached.threads" | "memcached.connections" => ("77", 77.into()),
         "memcached.tenant" => ("shop", "shop".into()),
+        "memcached.tls_cert" | "memcached.tls_key" => ("/some/where", "/some/where".into()),
         "memcached.users" => ("/some/where", "/some/where".into()),
         "memcached.listeners" => (
             r#"[{ address = "127.0.0.1:11312", tenant = "shop" }]"#,
@@ -164,6 +165,8 @@ fn beside(key: &str) -> Vec<&'static str> {
         "etcd.endpoints" => "--etcd-authority /some/where".into(),
         "pool.tenants" => "--pool-memory 64MiB".into(),
         "etcd.prefix" => "--etcd-endpoints http://a:1".into(),
+        "memcached.tls_cert" => "--memcached-tls-key /a.key".into(),
+        "memcached.tls_key" => "--memcached-tls-cert /a.pem".into(),
         "proxy.tls_cert" => "--proxy-tls-key /a.key,/b.key".into(),
         "proxy.tls_key" => "--proxy-tls-cert /a.pem,/b.pem".into(),
         "etcd.authority" => "--etcd-endpoints https://a:1".into(),

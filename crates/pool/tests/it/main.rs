@@ -7,3 +7,4 @@ mod history;
 mod processes;
 mod schemes;
 mod tenants;
+mod tls;

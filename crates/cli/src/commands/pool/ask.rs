@@ -69,6 +69,9 @@ pub struct Reach {
     /// How long to wait for an answer.
     #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(5), value_parser = Lapse::or_seconds)]
     patience: Lapse,
+    /// The authorities that a pool with a certificate is believed by, PEM: the command speaks TLS then.
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
     /// The user that the pool's file of users names: the commands are those of a client of its tenant.
     #[arg(long, value_name = "NAME", requires = "password_file")]
     user: Option<String>,
@@ -151,7 +154,10 @@ pub struct Flush {
 
 impl Reach {
     pub(super) fn client(&self) -> Result<Client> {
-        let mut client = Client::connect(&self.server, self.patience.0)?;
+        let mut client = match &self.tls_ca {
+            Some(authorities) => Client::connect_secure(&self.server, authorities, self.patience.0)?,
+            None => Client::connect(&self.server, self.patience.0)?,
+        };
         if let (Some(user), Some(path)) = (&self.user, &self.password_file) {
             let text = std::fs::read_to_string(path);
             let text = text.map_err(|source| Error::System { doing: "read the password of the user", source })?;
