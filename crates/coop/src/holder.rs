@@ -486,7 +486,8 @@ impl<M: Memory> Holder<M> {
 
     /// Tenants of which an object may go for one of this tenant, those first whose next one has been here longest.
     fn victims_of(&self, tenant: Tenant, units: u32) -> Vec<Tenant> {
-        if self.tenants.len() == 1 || self.is_over(tenant, units) {
+        let is_alone = self.tenants.len() == 1 && self.tenants.contains_key(&tenant);
+        if is_alone || self.is_over(tenant, units) {
             return vec![tenant];
         }
         let above = self.tenants.iter().filter(|(of, queues)| queues.units > self.share(**of).guaranteed);
