@@ -4,6 +4,7 @@ use crate::object::{Object, ReadBack};
 use crate::place::Place;
 use crate::rules::Rules;
 use crate::table::{Entry, Geometry, Look};
+use crate::tenant::Tenant;
 use crate::work::{Found, Looking};
 
 /// Once more if an object was not what its entry says: it was being moved, or written.
@@ -22,8 +23,9 @@ pub(crate) enum Next {
 }
 
 impl Looking {
-    pub fn new(geometry: Geometry, remembered: Option<Place>) -> Looking {
+    pub fn new(tenant: Tenant, geometry: Geometry, remembered: Option<Place>) -> Looking {
         Looking {
+            tenant,
             geometry,
             look: None,
             remembered: remembered.map(|place| (place, None)),
@@ -56,7 +58,7 @@ impl Looking {
     /// The object of an entry is here, or is not reached.
     pub fn read(&mut self, key: &[u8], read: &ReadBack, rules: &Rules) -> Next {
         let Some(entry) = self.reading.take() else { return Next::Wait };
-        match check(read, key, entry, rules) {
+        match check(read, self.tenant, key, entry, rules) {
             Some(object) => Next::Found(Box::new(Found::Object(object, entry))),
             None => {
                 self.unreadable.push(entry.version);
@@ -74,7 +76,7 @@ impl Looking {
             let Some(read) = read else { return Next::Wait };
             let valid = self.entries.iter().find_map(|entry| {
                 let entry = Entry { place: *place, ..*entry };
-                check(read, key, entry, rules).map(|object| Found::Object(object, entry))
+                check(read, self.tenant, key, entry, rules).map(|object| Found::Object(object, entry))
             });
             self.remembered = None;
             if let Some(found) = valid {
@@ -95,13 +97,13 @@ impl Looking {
     }
 }
 
-fn check(read: &ReadBack, key: &[u8], entry: Entry, rules: &Rules) -> Option<Object> {
+fn check(read: &ReadBack, tenant: Tenant, key: &[u8], entry: Entry, rules: &Rules) -> Option<Object> {
     if rules.compares_version && rules.reads_head_twice {
-        return read.check(key, entry.version);
+        return read.check(tenant, key, entry.version);
     }
     // As a reader would that leaves out one of the two comparisons.
     let first = if rules.compares_version { read.first } else { read.last };
     let version = if rules.compares_version { entry.version.0 } else { read.last };
     let (_, object) = (first == version).then(|| Object::decode(&read.bytes))??;
-    (object.key == key).then_some(object)
+    (object.tenant == tenant && object.key == key).then_some(object)
 }

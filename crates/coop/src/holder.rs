@@ -9,19 +9,28 @@
 //! without a copy, so its memory is not used again until it is released (rule K3). Memory of any other is used again at once; nobody is
 //! told, because an object that is read says itself which version it is.
 //!
+//! Each tenant has queues of its own. Where room is needed the object goes that would go next in its tenant's queues and has been there longest, but
+//! none of a tenant that has no more than is guaranteed to it; one at its limit lets its own go.
+//!
 //! The schemes of chapter 7 let the least recently used go: their figures rest on that.
 //!
 //! What a holder does to its memory it does through [`Memory`], which a driver gives: a region that others read.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::extents::Extents;
 use crate::ghosts::Ghosts;
 use crate::object::{FILLING, Object};
-use crate::place::{UNIT_BYTES, hash_of};
+use crate::tenant::{Share, Tenant, Usage};
 use crate::version::Version;
+
+mod memory;
+mod queues;
+
+pub use memory::{Memory, OwnMemory};
+use queues::Queues;
 
 /// How far a hit counts.
 const MOST_HITS: u8 = 3;
@@ -29,51 +38,6 @@ const MOST_HITS: u8 = 3;
 const SMALL_PART: u32 = 10;
 /// Within that many seconds the memory of an expired object is free.
 const SWEEP_SECONDS: u64 = 30;
-
-/// A node's own memory, in units, which others read while it is written.
-pub trait Memory {
-    /// Writes bytes, whole words in order.
-    fn write(&mut self, unit: u32, bytes: &[u8]);
-    /// Writes one word, at the start of a unit, at once.
-    fn write_word(&mut self, unit: u32, word: u64);
-    /// Reads bytes.
-    fn read(&self, unit: u32, units: u32) -> Vec<u8>;
-    /// Reads one word, at the start of a unit.
-    fn read_word(&self, unit: u32) -> u64;
-}
-
-/// Memory of this process alone: for tests and for nodes that hold nothing for others.
-#[derive(Clone, Debug, Default)]
-pub struct OwnMemory(Vec<u8>);
-
-impl OwnMemory {
-    /// So many units.
-    pub fn new(units: u32) -> OwnMemory {
-        OwnMemory(vec![0; units as usize * UNIT_BYTES])
-    }
-}
-
-impl Memory for OwnMemory {
-    fn write(&mut self, unit: u32, bytes: &[u8]) {
-        let at = unit as usize * UNIT_BYTES;
-        self.0[at..at + bytes.len()].copy_from_slice(bytes);
-    }
-
-    fn write_word(&mut self, unit: u32, word: u64) {
-        self.write(unit, &word.to_le_bytes());
-    }
-
-    fn read(&self, unit: u32, units: u32) -> Vec<u8> {
-        let at = unit as usize * UNIT_BYTES;
-        self.0.get(at..at + units as usize * UNIT_BYTES).map_or(vec![], <[u8]>::to_vec)
-    }
-
-    fn read_word(&self, unit: u32) -> u64 {
-        let at = unit as usize * UNIT_BYTES;
-        let word = self.0.get(at..at + 8).and_then(|word| word.try_into().ok());
-        word.map_or(0, u64::from_le_bytes)
-    }
-}
 
 /// What room may be made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,6 +82,7 @@ struct Slot {
     state: State,
     hits: u8,
     is_redundant: bool,
+    tenant: Tenant,
     /// Sends in flight.
     held: u16,
     /// When it came here or was spared last, in milliseconds of the holder's clock.
@@ -131,10 +96,8 @@ pub struct Holder<M> {
     units: u32,
     free: Extents,
     slots: BTreeMap<u32, Slot>,
-    small: VecDeque<(u32, u32)>,
-    main: VecDeque<(u32, u32)>,
-    redundant: VecDeque<(u32, u32)>,
-    small_units: u32,
+    tenants: BTreeMap<Tenant, Queues>,
+    shares: BTreeMap<Tenant, Share>,
     redundant_units: u32,
     ghosts: Ghosts,
     serial: u32,
@@ -152,10 +115,8 @@ impl<M: Memory> Holder<M> {
             units,
             free: Extents::new(units),
             slots: BTreeMap::new(),
-            small: VecDeque::new(),
-            main: VecDeque::new(),
-            redundant: VecDeque::new(),
-            small_units: 0,
+            tenants: BTreeMap::new(),
+            shares: BTreeMap::new(),
             redundant_units: 0,
             ghosts: Ghosts::default(),
             serial: 0,
@@ -163,6 +124,21 @@ impl<M: Memory> Holder<M> {
             now_ms: 0,
             is_lru: false,
         }
+    }
+
+    /// What tenants may have from now on. Of one that is not named nothing is guaranteed, and nothing refused.
+    pub fn set_shares(&mut self, shares: BTreeMap<Tenant, Share>) {
+        self.shares = shares;
+    }
+
+    /// What each tenant has that has had anything.
+    pub fn usage(&self) -> impl Iterator<Item = Usage> + '_ {
+        self.tenants.iter().map(|(tenant, Queues { units, objects, evicted, .. })| Usage {
+            tenant: *tenant,
+            units: *units,
+            objects: *objects,
+            evicted: *evicted,
+        })
     }
 
     /// What others read.
@@ -196,10 +172,12 @@ impl<M: Memory> Holder<M> {
         whole.filter_map(|(unit, slot)| Some(Object::decode(&self.memory.read(*unit, slot.units))?.1))
     }
 
-    /// Objects that would go next, of so many units altogether, at most so many: of each its place, its units and its version.
+    /// Objects that would go next, of so many units altogether, at most so many: of each its place, its units and its version. None of a tenant that
+    /// has no more than is guaranteed to it.
     pub fn coldest(&self, mut units: u32, most: usize) -> Vec<(u32, u32, Version)> {
         let mut coldest = vec![];
-        for (unit, serial) in self.small.iter().chain(&self.main) {
+        let above = self.tenants.iter().filter(|(tenant, queues)| queues.units > self.share(**tenant).guaranteed);
+        for (unit, serial) in above.flat_map(|(_, queues)| queues.small.iter().chain(&queues.main)) {
             let slot = self.slots.get(unit).filter(|slot| slot.serial == *serial && slot.state != State::Filling);
             let Some(slot) = slot.filter(|slot| slot.held == 0 && slot.hits == 0 && !slot.is_redundant) else {
                 continue;
@@ -225,59 +203,94 @@ impl<M: Memory> Holder<M> {
 
     /// For how many milliseconds the object that would go next has been here without being spared.
     pub fn age_of_next(&self) -> u32 {
-        let (queue, state) = if self.is_small_next() { (&self.small, State::Small) } else { (&self.main, State::Main) };
-        let here = |(unit, serial): &(u32, u32)| {
-            self.slots.get(unit).filter(|slot| slot.serial == *serial && slot.state == state)
-        };
-        queue.iter().find_map(here).map_or(0, |slot| self.now_ms.wrapping_sub(slot.since))
+        self.tenants.keys().filter_map(|tenant| self.age_of(*tenant)).max().unwrap_or(0)
     }
 
-    /// What the replacement would let go, and who is to have it: its place, its units and its version. It stays here, and is next again last.
-    pub fn give_away(&mut self) -> Option<(u32, u32, Version)> {
-        let unit = self.victim()?;
+    fn age_of(&self, tenant: Tenant) -> Option<u32> {
+        let since = self.tenants.get(&tenant)?.since(&self.slots, self.is_lru, self.units_of(tenant))?;
+        Some(self.now_ms.wrapping_sub(since))
+    }
+
+    /// Units that a tenant's queues are parts of: of one that is alone all memory.
+    fn units_of(&self, tenant: Tenant) -> u32 {
+        let queues = self.tenants.get(&tenant).filter(|_| self.tenants.len() > 1);
+        queues.map_or(self.units, |queues| queues.units)
+    }
+
+    fn share(&self, tenant: Tenant) -> Share {
+        self.shares.get(&tenant).copied().unwrap_or_default()
+    }
+
+    /// What the replacement would let go for an object of this tenant, and another node is to have: its place, its units and its version. It stays here, and is
+    /// next again last.
+    pub fn give_away(&mut self, tenant: Tenant) -> Option<(u32, u32, Version)> {
+        let unit = self.victim(tenant, 1, false)?;
         let slot = self.slots.get(&unit)?;
-        let entry = (unit, slot.serial);
-        match slot.state {
-            State::Small => self.small.push_back(entry),
-            _ => self.main.push_back(entry),
-        }
+        self.tenants.entry(slot.tenant).or_default().put_back(unit, slot, false, false);
         Some((unit, slot.units, Version(self.memory.read_word(unit))))
     }
 
-    /// Room for an object of so many units, with what had to leave for it. `None`: no room can be made of that.
+    /// Room for an object of so many units and of no tenant, with what had to leave for it. `None`: no room can be made of that.
     pub fn reserve(&mut self, units: u32, room: Room, evicted: &mut Vec<Evicted>) -> Option<u32> {
-        self.reserve_beside(units, 0, room, evicted)
+        self.reserve_beside(Tenant::DEFAULT, units, 0, room, evicted)
     }
 
-    /// The same, with `kept` units that stay free: the buffer. It is used too where nothing else can leave any more.
-    pub fn reserve_beside(&mut self, units: u32, kept: u32, room: Room, evicted: &mut Vec<Evicted>) -> Option<u32> {
-        if units > self.units {
+    /// The same for a tenant, with `kept` units that stay free: the buffer. It is used too where nothing else can leave any more.
+    pub fn reserve_beside(
+        &mut self,
+        tenant: Tenant,
+        units: u32,
+        kept: u32,
+        room: Room,
+        evicted: &mut Vec<Evicted>,
+    ) -> Option<u32> {
+        if units > self.units || units > self.share(tenant).most {
             return None;
         }
         let mut kept = kept.min(self.units - units);
         loop {
-            if self.free.units >= units + kept
+            let is_over = self.is_over(tenant, units);
+            if !is_over
+                && self.free.units >= units + kept
                 && let Some(unit) = self.free.take(units)
             {
-                // Head first: nothing that lies here counts from now on.
-                self.memory.write_word(unit, FILLING.0);
-                self.serial = self.serial.wrapping_add(1);
-                let (serial, state, since) = (self.serial, State::Filling, self.now_ms);
-                self.slots.insert(unit, Slot { units, serial, state, hits: 0, is_redundant: false, held: 0, since });
+                self.begin(unit, units, tenant);
                 return Some(unit);
             }
             let victim = match room {
                 Room::Free => None,
-                Room::Redundant => self.redundant_victim(),
-                Room::Any => self.redundant_victim().or_else(|| self.victim_for_good()),
-                Room::Next => self.victim_for_good(),
+                Room::Redundant => self.victim(tenant, units, true),
+                Room::Any => self.victim(tenant, units, true).or_else(|| self.victim_for_good(tenant, units)),
+                Room::Next => self.victim_for_good(tenant, units),
             };
             match victim {
-                Some(victim) => evicted.push(self.evict(victim)),
-                None if kept > 0 && matches!(room, Room::Any | Room::Next) => kept = 0,
+                Some(victim) => {
+                    if let Some(slot) = self.slots.get(&victim) {
+                        self.tenants.entry(slot.tenant).or_default().evicted += 1;
+                    }
+                    evicted.push(self.evict(victim));
+                }
+                None if kept > 0 && !is_over && matches!(room, Room::Any | Room::Next) => kept = 0,
                 None => return None,
             }
         }
+    }
+
+    /// Whether an object of so many units is more than the tenant may have beside what it has.
+    fn is_over(&self, tenant: Tenant, units: u32) -> bool {
+        let (Some(queues), share) = (self.tenants.get(&tenant), self.share(tenant)) else { return false };
+        queues.units.saturating_add(units) > share.most || queues.objects >= share.objects
+    }
+
+    fn begin(&mut self, unit: u32, units: u32, tenant: Tenant) {
+        // Head first: nothing that lies here counts from now on.
+        self.memory.write_word(unit, FILLING.0);
+        self.serial = self.serial.wrapping_add(1);
+        let (serial, state, since) = (self.serial, State::Filling, self.now_ms);
+        self.slots.insert(unit, Slot { units, serial, state, hits: 0, is_redundant: false, tenant, held: 0, since });
+        let queues = self.tenants.entry(tenant).or_default();
+        queues.units += units;
+        queues.objects += 1;
     }
 
     /// Writes an object into the room reserved for it, all but its version.
@@ -291,22 +304,22 @@ impl<M: Memory> Holder<M> {
         let Some(slot) = self.slots.get_mut(&unit).filter(|slot| slot.state == State::Filling) else { return };
         self.memory.write_word(unit, version.0);
         slot.is_redundant = is_redundant;
-        let entry = (unit, slot.serial);
-        let (units, hash) =
-            (slot.units, Object::decode(&self.memory.read(unit, slot.units)).map(|(_, object)| hash_of(&object.key)));
+        let (entry, units) = ((unit, slot.serial), slot.units);
+        let hash = Object::decode(&self.memory.read(unit, slot.units)).map(|(_, object)| object.hash());
+        let queues = self.tenants.entry(slot.tenant).or_default();
         if self.is_lru || hash.is_some_and(|hash| self.ghosts.take(hash)) {
             slot.state = State::Main;
-            self.main.push_back(entry);
+            queues.main.push_back(entry);
         } else {
             slot.state = State::Small;
-            self.small_units += units;
-            self.small.push_back(entry);
+            queues.small_units += units;
+            queues.small.push_back(entry);
         }
         if is_redundant {
             self.redundant_units += units;
-            self.redundant.push_back(entry);
+            queues.redundant.push_back(entry);
         }
-        self.compact();
+        queues.compact(&self.slots);
     }
 
     /// Gives the room back, whatever is in it.
@@ -358,16 +371,17 @@ impl<M: Memory> Holder<M> {
     /// It goes last again.
     fn renew(&mut self, unit: u32) {
         let Some(slot) = self.slots.get_mut(&unit) else { return };
+        let queues = self.tenants.entry(slot.tenant).or_default();
         if slot.state == State::Small {
-            self.small_units -= slot.units;
+            queues.small_units -= slot.units;
         }
         self.serial = self.serial.wrapping_add(1);
         (slot.serial, slot.state, slot.hits, slot.since) = (self.serial, State::Main, 0, self.now_ms);
-        self.main.push_back((unit, self.serial));
+        queues.main.push_back((unit, self.serial));
         if slot.is_redundant {
-            self.redundant.push_back((unit, self.serial));
+            queues.redundant.push_back((unit, self.serial));
         }
-        self.compact();
+        queues.compact(&self.slots);
     }
 
     /// The place word names another copy now, or this one.
@@ -380,7 +394,7 @@ impl<M: Memory> Holder<M> {
             slot.is_redundant = is_redundant;
             if is_redundant {
                 self.redundant_units += slot.units;
-                self.redundant.push_back((unit, slot.serial));
+                self.tenants.entry(slot.tenant).or_default().redundant.push_back((unit, slot.serial));
             } else {
                 self.redundant_units -= slot.units;
             }
@@ -432,29 +446,9 @@ impl<M: Memory> Holder<M> {
         slots.filter(|(unit, slot)| is_expired(**unit, slot)).map(|(unit, _)| *unit).collect()
     }
 
-    /// Queues name objects that were dropped meanwhile: never more than there are objects.
-    fn compact(&mut self) {
-        let most = 2 * self.slots.len() + 64;
-        let queues =
-            [(&mut self.small, Some(State::Small)), (&mut self.main, Some(State::Main)), (&mut self.redundant, None)];
-        for (queue, state) in queues {
-            if queue.len() > most {
-                queue.retain(|(unit, serial)| {
-                    self.slots.get(unit).is_some_and(|slot| {
-                        slot.serial == *serial
-                            && match state {
-                                Some(state) => slot.state == state,
-                                None => slot.is_redundant,
-                            }
-                    })
-                });
-            }
-        }
-    }
-
     /// How many names the queues hold.
     pub fn queued(&self) -> usize {
-        self.small.len() + self.main.len() + self.redundant.len()
+        self.tenants.values().map(|queues| queues.small.len() + queues.main.len() + queues.redundant.len()).sum()
     }
 
     /// Takes the object out and frees its room.
@@ -464,10 +458,13 @@ impl<M: Memory> Holder<M> {
             return Evicted { hash: 0, version: Version::NONE, unit, units: 0, is_redundant: false };
         };
         let object = Object::decode(&self.memory.read(unit, slot.units));
-        let hash = object.map_or(0, |(_, object)| hash_of(&object.key));
+        let hash = object.map_or(0, |(_, object)| object.hash());
+        let queues = self.tenants.entry(slot.tenant).or_default();
         if slot.state == State::Small {
-            self.small_units -= slot.units;
+            queues.small_units -= slot.units;
         }
+        queues.units -= slot.units;
+        queues.objects -= 1;
         if slot.is_redundant {
             self.redundant_units -= slot.units;
         }
@@ -476,62 +473,51 @@ impl<M: Memory> Holder<M> {
         Evicted { hash, version, unit, units: slot.units, is_redundant: slot.is_redundant }
     }
 
-    fn redundant_victim(&mut self) -> Option<u32> {
-        for _ in 0..self.redundant.len() {
-            let (unit, serial) = self.redundant.pop_front()?;
-            match self.slots.get(&unit).filter(|slot| slot.serial == serial && slot.is_redundant) {
-                Some(slot) if slot.held == 0 => return Some(unit),
-                Some(_) => self.redundant.push_back((unit, serial)),
-                None => {}
-            }
-        }
-        None
-    }
-
     /// One that leaves: a ghost of it stays.
-    fn victim_for_good(&mut self) -> Option<u32> {
-        let unit = self.victim()?;
+    fn victim_for_good(&mut self, tenant: Tenant, units: u32) -> Option<u32> {
+        let unit = self.victim(tenant, units, false)?;
         let slot = self.slots.get(&unit).filter(|slot| slot.state == State::Small);
         let object = slot.and_then(|slot| Object::decode(&self.memory.read(unit, slot.units)));
         if let Some((_, object)) = object {
-            self.ghosts.add(hash_of(&object.key), self.slots.len());
+            self.ghosts.add(object.hash(), self.slots.len());
         }
         Some(unit)
     }
 
-    fn is_small_next(&self) -> bool {
-        // Of another replacement what is in the small queue is the oldest.
-        let is_small_full = self.is_lru || self.small_units > self.units / SMALL_PART || self.main.is_empty();
-        is_small_full && !self.small.is_empty()
+    /// Tenants of which an object may go for one of this tenant, those first whose next one has been here longest.
+    fn victims_of(&self, tenant: Tenant, units: u32) -> Vec<Tenant> {
+        let is_alone = self.tenants.len() == 1 && self.tenants.contains_key(&tenant);
+        if is_alone || self.is_over(tenant, units) {
+            return vec![tenant];
+        }
+        let above = self.tenants.iter().filter(|(of, queues)| queues.units > self.share(**of).guaranteed);
+        let mut tenants: Vec<(u32, Tenant)> =
+            above.filter_map(|(of, _)| Some((self.age_of(*of)?, *of))).filter(|(_, of)| *of != tenant).collect();
+        let own = self.tenants.get(&tenant).map_or(0, |queues| queues.units);
+        let is_entitled = own.saturating_add(units) <= self.share(tenant).guaranteed;
+        if let Some(age) = self.age_of(tenant).filter(|_| !is_entitled) {
+            tenants.push((age, tenant));
+        }
+        tenants.sort_by_key(|(age, _)| std::cmp::Reverse(*age));
+        // Of what is guaranteed to it a tenant lets its own go only where all others have no more than that.
+        tenants.into_iter().map(|(_, of)| of).chain(is_entitled.then_some(tenant)).collect()
     }
 
-    /// The object that S3-FIFO lets go. It is in no queue any more.
-    fn victim(&mut self) -> Option<u32> {
-        // An object that was hit goes round, one hit less: so twice the hits of all objects end it, unless all are held.
-        let mut rounds = (self.small.len() + self.main.len()) * (usize::from(MOST_HITS) + 2);
-        while rounds > 0 {
-            rounds -= 1;
-            let queue = if self.is_small_next() { State::Small } else { State::Main };
-            let popped = match queue {
-                State::Small => self.small.pop_front(),
-                _ => self.main.pop_front(),
+    /// The object that goes for one of so many units of this tenant, a redundant one or what the replacement lets go. It is in no queue any more.
+    fn victim(&mut self, tenant: Tenant, units: u32, is_redundant: bool) -> Option<u32> {
+        for of in self.victims_of(tenant, units) {
+            let (all, guaranteed) = (self.units_of(of), self.share(of).guaranteed);
+            let Some(queues) = self.tenants.get_mut(&of) else { continue };
+            let victim = if is_redundant {
+                queues.redundant_victim(&self.slots)
+            } else {
+                queues.victim(&mut self.slots, self.is_lru, all, self.now_ms)
             };
-            let (unit, serial) = popped?;
-            let Some(slot) = self.slots.get_mut(&unit).filter(|slot| slot.serial == serial && slot.state == queue)
-            else {
-                continue;
-            };
-            if slot.held == 0 && slot.hits == 0 {
+            let Some((unit, slot)) = victim.and_then(|unit| Some((unit, self.slots.get(&unit)?))) else { continue };
+            if of == tenant || queues.units - slot.units >= guaranteed {
                 return Some(unit);
             }
-            slot.since = self.now_ms;
-            if slot.state == State::Small {
-                self.small_units -= slot.units;
-                (slot.state, slot.hits) = (State::Main, 0);
-            } else {
-                slot.hits = slot.hits.saturating_sub(1);
-            }
-            self.main.push_back((unit, serial));
+            queues.put_back(unit, slot, true, is_redundant);
         }
         None
     }

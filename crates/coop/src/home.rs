@@ -12,6 +12,7 @@ use crate::mirror::Change;
 use crate::place::Place;
 use crate::rules::Rules;
 use crate::table::{Entry, Table};
+use crate::tenant::Tenant;
 use crate::version::{Version, Versions};
 
 /// Entries by the home that they go to.
@@ -161,12 +162,12 @@ impl Home {
         self.versions.floor()
     }
 
-    /// Makes nothing of all that is below (rule K10). Returns where it lies.
-    pub fn flush(&mut self, floor: Version) -> Vec<(Place, Version)> {
-        let before = self.table.floor();
-        self.table.raise_floor(floor);
+    /// Makes nothing of all of this tenant that is below (rule K10). Returns where it lies.
+    pub fn flush(&mut self, tenant: Tenant, floor: Version) -> Vec<(Place, Version)> {
+        let before = self.table.floor(tenant);
+        self.table.raise_floor(tenant, floor);
         let mut flushed = vec![];
-        for (hash, Entry { version, place }) in self.table.flushed_since(before) {
+        for (hash, Entry { version, place }) in self.table.flushed_since(tenant, before) {
             flushed.push((place, version));
             flushed.extend(self.copies.take_all(hash, version).into_iter().map(|copy| (copy, version)));
         }

@@ -24,6 +24,7 @@ pub mod object;
 mod place;
 pub mod placement;
 pub mod table;
+mod tenant;
 mod version;
 
 pub use holder::Holder;
@@ -34,5 +35,6 @@ pub use place::{Place, UNIT_BYTES, hash_of};
 pub use placement::{Chosen, SchemeName};
 pub use rules::Rules;
 pub use table::Table;
+pub use tenant::{Share, Tenant, Usage};
 pub use version::{Version, Versions};
 pub use work::{Command, Failure, Reply};

@@ -22,10 +22,11 @@ use crate::home::Home;
 use crate::message::{Expect, Frame};
 use crate::mirror::{Mirrors, Outbox};
 use crate::object::ReadBack;
-use crate::place::{Place, hash_of};
+use crate::place::Place;
 use crate::placement::{Chosen, Scheme, SchemeName};
 use crate::rules::Rules;
 use crate::table::{Entry, Geometry, Look, Table};
+use crate::tenant::{Share, Tenant};
 use crate::version::Version;
 use crate::work::{Command, Failure, Looking, Reply, Stage, Work};
 
@@ -61,6 +62,8 @@ pub struct Settings {
     pub scheme: SchemeName,
     /// Homes have mirrors (rule K9).
     pub mirror: bool,
+    /// What tenants may have of its memory. Of one that is not named nothing is guaranteed, and nothing refused.
+    pub shares: BTreeMap<Tenant, Share>,
     /// Which rules are kept.
     pub rules: Rules,
 }
@@ -158,6 +161,11 @@ impl<M: Memory> Coop<M> {
         let scheme = settings.scheme.scheme();
         let mut holder = Holder::new(memory, settings.units);
         holder.set_lru(scheme.replaces_lru());
+        let mut shares = settings.shares.clone();
+        if !settings.rules.keeps_guarantees {
+            shares.values_mut().for_each(|share| share.guaranteed = 0);
+        }
+        holder.set_shares(shares);
         Coop {
             me,
             view: None,
@@ -198,9 +206,9 @@ impl<M: Memory> Coop<M> {
         self.chosen
     }
 
-    /// The keys that its clients read most, the hottest first, at most so many; a count for each that says how much more one is read than another.
-    pub fn hottest(&self, most: usize) -> Vec<(Vec<u8>, u64)> {
-        self.measured.hottest(most)
+    /// The keys that this tenant's clients read most, the hottest first, at most so many; a count for each that says how much more one is read than another.
+    pub fn hottest(&self, tenant: Tenant, most: usize) -> Vec<(Vec<u8>, u64)> {
+        self.measured.hottest(tenant, most)
     }
 
     /// What it counted.
@@ -272,17 +280,17 @@ impl<M: Memory> Coop<M> {
 
     /// A program's command. `id` is used once in this incarnation.
     pub fn command(&mut self, id: u64, command: Command, clocks: Clocks, out: &mut Vec<Action>) {
-        let (key, operation, value) = match command {
-            Command::Execute { key, operation, value } => (key, operation, value),
-            Command::Flush => (vec![], Operation::TooLarge, vec![]),
+        let (tenant, key, operation, value) = match command {
+            Command::Execute { tenant, key, operation, value } => (tenant, key, operation, value),
+            Command::Flush(tenant) => (tenant, vec![], Operation::TooLarge, vec![]),
         };
         let is_flush = key.is_empty();
-        let hash = hash_of(&key);
+        let hash = tenant.hash_of(&key);
         let stage = Stage::Flushing { homes: BTreeSet::new() };
         let deadline = clocks.now + self.settings.patience;
-        let work = Work { key, hash, operation, value, view: self.number(), deadline, attempts: 0, stage };
+        let work = Work { tenant, key, hash, operation, value, view: self.number(), deadline, attempts: 0, stage };
         if work.is_read() {
-            self.measured.asked(&work.key);
+            self.measured.asked(tenant, &work.key);
         }
         if is_flush { self.flush_again(id, work, out) } else { self.begin(id, work, clocks, out) }
     }
@@ -302,10 +310,11 @@ impl<M: Memory> Coop<M> {
                 return out.push(Action::Answer { id, reply: Reply::Flushed });
             }
         }
+        let tenant = work.tenant;
         (work.view, work.stage) = (view.number(), Stage::Flushing { homes: homes.clone() });
         self.works.insert(id, work);
         for to in homes {
-            out.push(Action::Send { to, view: view.number(), frame: Frame::Flush { id } });
+            out.push(Action::Send { to, view: view.number(), frame: Frame::Flush { id, tenant } });
         }
     }
 
@@ -338,7 +347,7 @@ impl<M: Memory> Coop<M> {
         if let Some(place) = place {
             out.push(Action::ReadObject { id, place, holder: self.holder_at(place) });
         }
-        work.stage = Stage::Looking(Box::new(Looking::new(geometry, place)));
+        work.stage = Stage::Looking(Box::new(Looking::new(work.tenant, geometry, place)));
         self.works.insert(id, work);
     }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::place::Place;
 use crate::placement::Chosen;
 use crate::table::Entry;
+use crate::tenant::Tenant;
 use crate::version::Version;
 
 /// A message between nodes.
@@ -81,6 +82,8 @@ pub enum Frame {
     Flush {
         /// Of the request.
         id: u64,
+        /// Of which tenant.
+        tenant: Tenant,
     },
     /// From a home: the floor is raised.
     Flushed {
@@ -102,6 +105,8 @@ pub enum Frame {
     MirrorFloor {
         /// Of the message.
         number: u64,
+        /// Of which tenant.
+        tenant: Tenant,
         /// The floor.
         floor: Version,
     },

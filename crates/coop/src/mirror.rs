@@ -16,6 +16,7 @@ use crate::message::{Ask, Frame, Verdict};
 use crate::place::Place;
 use crate::rules::Rules;
 use crate::table::Entry;
+use crate::tenant::Tenant;
 use crate::version::Version;
 
 /// When a message that is not acknowledged is sent again.
@@ -55,6 +56,7 @@ struct Pending {
 pub(crate) struct Floor {
     pub asker: Incarnation,
     pub id: u64,
+    pub tenant: Tenant,
     pub floor: Version,
     missing: BTreeSet<Incarnation>,
     sent: Time,
@@ -120,7 +122,7 @@ impl Outbox {
     /// Sends a floor to all mirrors.
     pub fn begin_floor(&mut self, mirrors: BTreeSet<Incarnation>, floor: Floor) -> Frame {
         self.numbers += 1;
-        let frame = Frame::MirrorFloor { number: self.numbers, floor: floor.floor };
+        let frame = Frame::MirrorFloor { number: self.numbers, tenant: floor.tenant, floor: floor.floor };
         self.floors.insert(self.numbers, Floor { missing: mirrors, ..floor });
         frame
     }
@@ -165,7 +167,7 @@ impl Outbox {
             if now.since(floor.sent) >= SEND_AGAIN {
                 floor.sent = now;
                 for to in &floor.missing {
-                    send(*to, Frame::MirrorFloor { number: *number, floor: floor.floor });
+                    send(*to, Frame::MirrorFloor { number: *number, tenant: floor.tenant, floor: floor.floor });
                 }
             }
         }
@@ -196,8 +198,8 @@ impl Change {
 }
 
 impl Floor {
-    pub fn new(asker: Incarnation, id: u64, floor: Version, now: Time) -> Floor {
-        Floor { asker, id, floor, missing: BTreeSet::new(), sent: now }
+    pub fn new(asker: Incarnation, id: u64, tenant: Tenant, floor: Version, now: Time) -> Floor {
+        Floor { asker, id, tenant, floor, missing: BTreeSet::new(), sent: now }
     }
 }
 
@@ -206,8 +208,8 @@ impl Floor {
 struct Kept {
     /// The largest version of a key, and its place; a removal has none.
     entries: BTreeMap<u64, (Version, Option<Place>)>,
-    /// Nothing below counts: it was flushed (rule K10).
-    floor: Version,
+    /// Of tenants that flushed: nothing of theirs below counts (rule K10).
+    floors: BTreeMap<Tenant, Version>,
     /// Of keys that are not known nothing below is taken: something of them was forgotten here.
     forgotten: Version,
 }
@@ -218,11 +220,17 @@ pub(crate) struct Mirrors {
     of: BTreeMap<Incarnation, Kept>,
 }
 
+impl Kept {
+    fn is_flushed(&self, hash: u64, version: Version) -> bool {
+        self.floors.get(&Tenant::of(hash)).is_some_and(|floor| version < *floor)
+    }
+}
+
 impl Mirrors {
     /// Takes in what a home says.
     pub fn take(&mut self, home: Incarnation, hash: u64, (version, place): (Version, Option<Place>), rules: &Rules) {
         let kept = self.of.entry(home).or_default();
-        if version < kept.floor && rules.mirrors_floors {
+        if kept.is_flushed(hash, version) && rules.mirrors_floors {
             return;
         }
         if !rules.mirrors_removals && place.is_none() {
@@ -243,15 +251,16 @@ impl Mirrors {
         }
     }
 
-    /// Nothing below this floor counts at this home.
-    pub fn raise_floor(&mut self, home: Incarnation, floor: Version, rules: &Rules) {
+    /// Nothing of this tenant below this floor counts at this home.
+    pub fn raise_floor(&mut self, home: Incarnation, tenant: Tenant, floor: Version, rules: &Rules) {
         if !rules.mirrors_floors {
             return;
         }
         let kept = self.of.entry(home).or_default();
-        kept.floor = kept.floor.max(floor);
-        let floor = kept.floor;
-        kept.entries.retain(|_, (version, _)| *version >= floor);
+        let known = kept.floors.entry(tenant).or_default();
+        *known = (*known).max(floor);
+        let floor = *known;
+        kept.entries.retain(|hash, (version, _)| Tenant::of(*hash) != tenant || *version >= floor);
     }
 
     /// Acknowledges a view: gives what comes to this node, keeps what it mirrors still, and drops the rest, or it would take it up when it is old.

@@ -3,7 +3,7 @@
 //! ```text
 //!  0         8         16       20      24      28  29  30  32
 //!  +---------+---------+--------+-------+-------+---+---+---+-----+-------+
-//!  | version | cas     | expiry | flags | value | k | m | 0 | key | value |     k: bytes of the key; m: marks
+//!  | version | cas     | expiry | flags | value | k | m | t | key | value |     k: bytes of the key; m: marks; t: tenant
 //!  +---------+---------+--------+-------+-------+---+---+---+-----+-------+
 //! ```
 //!
@@ -13,6 +13,7 @@
 use verbena_memcache::semantics::{Head, Item};
 
 use crate::place::UNIT_BYTES;
+use crate::tenant::Tenant;
 use crate::version::Version;
 
 /// The version word of an object that is not whole. No home gives it.
@@ -27,6 +28,8 @@ const HAS_CAS: u8 = 4;
 /// A key and its item, as they lie in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
+    /// Whose it is.
+    pub tenant: Tenant,
     /// The key.
     pub key: Vec<u8>,
     /// The item. Its cas value is the version unless a client chose one (rule K12).
@@ -52,6 +55,11 @@ pub fn units(key: &[u8], value: &[u8]) -> usize {
 }
 
 impl Object {
+    /// Of its key.
+    pub fn hash(&self) -> u64 {
+        self.tenant.hash_of(&self.key)
+    }
+
     /// All bytes, with this version.
     pub fn encode(&self, version: Version) -> Vec<u8> {
         let Head { flags, expires, cas, is_stale, is_won, .. } = self.item.head;
@@ -64,7 +72,8 @@ impl Object {
         bytes.extend_from_slice(&(self.item.value.len() as u32).to_le_bytes());
         let marks = [(is_stale, IS_STALE), (is_won, IS_WON), (self.has_cas, HAS_CAS)];
         let marks = marks.iter().filter(|(is_set, _)| *is_set).fold(0, |marks, (_, mark)| marks | mark);
-        bytes.extend_from_slice(&[self.key.len() as u8, marks, 0, 0]);
+        bytes.extend_from_slice(&[self.key.len() as u8, marks]);
+        bytes.extend_from_slice(&self.tenant.0.to_le_bytes());
         bytes.extend_from_slice(&self.key);
         bytes.extend_from_slice(&self.item.value);
         bytes.resize(bytes.len().next_multiple_of(UNIT_BYTES), 0);
@@ -76,6 +85,7 @@ impl Object {
         let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
         let half = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         let (version, key_bytes, marks) = (Version(word(0)?), usize::from(*bytes.get(28)?), *bytes.get(29)?);
+        let tenant = Tenant(u16::from_le_bytes(bytes.get(30..32)?.try_into().ok()?));
         let value_at = HEAD_BYTES + key_bytes;
         let value = bytes.get(value_at..value_at + half(24)? as usize)?;
         let has_cas = marks & HAS_CAS != 0;
@@ -89,16 +99,16 @@ impl Object {
             accessed: 0,
         };
         let key = bytes[HEAD_BYTES..value_at].to_vec();
-        Some((version, Object { key, item: Item { head, value: value.to_vec() }, has_cas }))
+        Some((version, Object { tenant, key, item: Item { head, value: value.to_vec() }, has_cas }))
     }
 }
 
 impl ReadBack {
-    /// The object, if it is that of `key` in this version, whole (rules K2, K3).
-    pub fn check(&self, key: &[u8], version: Version) -> Option<Object> {
+    /// The object, if it is that of this tenant's `key` in this version, whole (rules K2, K3).
+    pub fn check(&self, tenant: Tenant, key: &[u8], version: Version) -> Option<Object> {
         let is_valid = version != FILLING && self.first == version.0 && self.last == version.0;
         let (_, object) = is_valid.then(|| Object::decode(&self.bytes))??;
-        (object.key == key).then_some(object)
+        (object.tenant == tenant && object.key == key).then_some(object)
     }
 }
 
@@ -108,7 +118,7 @@ mod tests {
 
     fn object(key: &[u8], value: &[u8]) -> Object {
         let head = Head { flags: 7, expires: 99, cas: 5, is_stale: true, is_won: false, ..Head::default() };
-        Object { key: key.to_vec(), item: Item { head, value: value.to_vec() }, has_cas: true }
+        Object { tenant: Tenant(0xABC), key: key.to_vec(), item: Item { head, value: value.to_vec() }, has_cas: true }
     }
 
     #[test]
@@ -130,11 +140,13 @@ mod tests {
     fn only_the_whole_object_of_the_version_counts() {
         let bytes = object(b"k", b"v").encode(Version(9));
         let read = ReadBack { first: 9, bytes, last: 9 };
-        assert!(read.check(b"k", Version(9)).is_some());
-        assert!(read.check(b"l", Version(9)).is_none() && read.check(b"k", Version(8)).is_none());
+        let of = Tenant(0xABC);
+        assert!(read.check(of, b"k", Version(9)).is_some());
+        assert!(read.check(of, b"l", Version(9)).is_none() && read.check(of, b"k", Version(8)).is_none());
+        assert!(read.check(Tenant::DEFAULT, b"k", Version(9)).is_none(), "of another tenant");
         for (first, last) in [(9, 8), (8, 9), (FILLING.0, FILLING.0)] {
             let torn = ReadBack { first, last, ..read.clone() };
-            assert!(torn.check(b"k", Version(9)).is_none() && torn.check(b"k", FILLING).is_none());
+            assert!(torn.check(of, b"k", Version(9)).is_none() && torn.check(of, b"k", FILLING).is_none());
         }
     }
 }

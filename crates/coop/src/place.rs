@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
-use siphasher::sip::SipHasher13;
 use verbena_terms::Rank;
+
+use crate::tenant::Tenant;
 
 /// Memory is given in units of that many bytes.
 pub const UNIT_BYTES: usize = 16;
@@ -80,9 +81,9 @@ pub(crate) fn tag_of(hash: u64) -> u8 {
     (hash >> (64 - TAG_BITS)) as u8
 }
 
-/// The hash of a key, the same at every node and in every build: SipHash-1-3 under the key 0, 0.
+/// The hash of a key of no tenant.
 pub fn hash_of(key: &[u8]) -> u64 {
-    SipHasher13::new_with_keys(0, 0).hash(key)
+    Tenant::DEFAULT.hash_of(key)
 }
 
 #[cfg(test)]

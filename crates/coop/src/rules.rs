@@ -53,6 +53,8 @@ pub struct Rules {
     pub frees_flushed: bool,
     /// A change reads again what is valid and not whole yet: no rule, but absence is wrong less often by it.
     pub reads_again: bool,
+    /// An object of a tenant that has no more than is guaranteed to it does not go for another's.
+    pub keeps_guarantees: bool,
     /// Mirrors get floors, before a home raises its own (rules K9, K10).
     pub mirrors_floors: bool,
 }
@@ -86,6 +88,7 @@ impl Rules {
         mirrors_drop: true,
         frees_flushed: true,
         reads_again: true,
+        keeps_guarantees: true,
         mirrors_floors: true,
     };
 }

@@ -1,13 +1,14 @@
 //! A home's part of the key table: two words an entry, read by all, written by the home alone (rule K1).
 //!
 //! ```text
-//!  word 0      1           2        3..8     8                16
-//!  +-----------+-----------+--------+--------+----------------+----------------+---
-//!  | open view | geometry  | floor  |  0     | bucket 0       | bucket 1       |      a bucket: 4 x [version | place]
-//!  +-----------+-----------+--------+--------+----------------+----------------+---
+//!  word 0      1           2        3..8     8          4104             4112
+//!  +-----------+-----------+--------+--------+----------+----------------+----------------+---
+//!  | open view | geometry  | floor  |  0     | floors   | bucket 0       | bucket 1       |      a bucket: 4 x [version | place]
+//!  +-----------+-----------+--------+--------+----------+----------------+----------------+---
 //! ```
 //!
-//! A key has two buckets, and is in one of them. A reader posts one batch: the three words and both buckets. The entry names no key: the
+//! A key has two buckets, and is in one of them. A reader posts one batch: the three words and both buckets, and its
+//! tenant's floor among the 4,096 if it is of one. The entry names no key: the
 //! home knows the hash of each of its entries, and the object names its key. So the reader tries every entry with its tag, and an entry that is
 //! being moved or written while it is read costs a miss, never a wrong answer (rules K2, K4).
 //!
@@ -17,17 +18,20 @@
 use serde::{Deserialize, Serialize};
 
 use crate::place::{Place, tag_of};
+use crate::tenant::{FLOORS, Tenant};
 use crate::version::Version;
 
 /// Slots of a bucket.
 const SLOTS: usize = 4;
 /// Words of a bucket: one cache line.
 pub const BUCKET_WORDS: usize = 2 * SLOTS;
-/// Words before the first bucket.
+/// Words at the start.
 pub const HEADER_WORDS: usize = 8;
 const OPEN: usize = 0;
 const GEOMETRY: usize = 1;
 const FLOOR: usize = 2;
+/// Where the first bucket begins.
+const BUCKETS: usize = HEADER_WORDS + FLOORS;
 /// How many entries may be moved to make room for one.
 const MAX_MOVES: usize = 24;
 /// Buckets that are divided for each entry that is put during a doubling.
@@ -79,20 +83,25 @@ impl Geometry {
 
     /// Where the bucket stands in the table's words.
     pub fn word_of(bucket: u32) -> usize {
-        HEADER_WORDS + bucket as usize * BUCKET_WORDS
+        BUCKETS + bucket as usize * BUCKET_WORDS
     }
 }
 
 /// What a reader got in one batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
-    /// The words before the first bucket.
+    /// The words at the start, the floor that of the key's tenant.
     pub header: [u64; HEADER_WORDS],
     /// Both buckets, by the geometry that the reader knew.
     pub buckets: [[u64; BUCKET_WORDS]; 2],
 }
 
 impl Look {
+    /// The floor of a key of a tenant was read beside the words at the start.
+    pub fn set_floor(&mut self, floor: u64) {
+        self.header[FLOOR] = floor;
+    }
+
     /// The view in which the home answers (rule K7).
     pub fn open(&self) -> u64 {
         self.header[OPEN]
@@ -154,7 +163,15 @@ impl Table {
 
     /// How many words a table of this size has.
     pub fn words(largest: u32) -> usize {
-        HEADER_WORDS + largest as usize * BUCKET_WORDS
+        BUCKETS + largest as usize * BUCKET_WORDS
+    }
+
+    /// Where the floor of a tenant stands in the words.
+    pub fn floor_word(tenant: Tenant) -> usize {
+        match tenant.floor_index() {
+            0 => FLOOR,
+            at => HEADER_WORDS + at,
+        }
     }
 
     /// The same over these words, which are 0.
@@ -173,6 +190,7 @@ impl Table {
         for (at, word) in look.header.iter_mut().enumerate() {
             *word = self.words.load(at);
         }
+        look.set_floor(self.words.load(Table::floor_word(Tenant::of(hash))));
         for (bucket, at) in look.buckets.iter_mut().zip(geometry.buckets_of(hash)) {
             let at = Geometry::word_of(at.min(self.largest - 1));
             for (next, word) in bucket.iter_mut().enumerate() {
@@ -207,22 +225,26 @@ impl Table {
         self.words.load(OPEN)
     }
 
-    /// Entries below `floor` are nothing from now on.
-    pub fn raise_floor(&mut self, floor: Version) {
-        let floor = self.words.load(FLOOR).max(floor.0);
-        self.words.store(FLOOR, floor);
+    /// Entries of this tenant below `floor` are nothing from now on.
+    pub fn raise_floor(&mut self, tenant: Tenant, floor: Version) {
+        let at = Table::floor_word(tenant);
+        self.words.store(at, self.words.load(at).max(floor.0));
     }
 
-    /// The floor.
-    pub fn floor(&self) -> Version {
-        Version(self.words.load(FLOOR))
+    /// The floor of a tenant.
+    pub fn floor(&self, tenant: Tenant) -> Version {
+        Version(self.words.load(Table::floor_word(tenant)))
+    }
+
+    fn is_valid(&self, hash: u64, version: Version) -> bool {
+        version != Version::NONE && version >= self.floor(Tenant::of(hash))
     }
 
     /// The entry of a key.
     pub fn get(&self, hash: u64) -> Option<Entry> {
         let slot = self.slot_of(hash)?;
         let entry = self.entry(slot);
-        (entry.version >= self.floor()).then_some(entry)
+        self.is_valid(hash, entry.version).then_some(entry)
     }
 
     fn slot_of(&self, hash: u64) -> Option<usize> {
@@ -231,20 +253,20 @@ impl Table {
     }
 
     fn entry(&self, slot: usize) -> Entry {
-        let at = HEADER_WORDS + 2 * slot;
+        let at = BUCKETS + 2 * slot;
         Entry { version: Version(self.words.load(at)), place: Place::from_word(self.words.load(at + 1)) }
     }
 
     /// The place goes first: so no new version stands beside a place where another key's object was.
     fn write(&mut self, slot: usize, hash: u64, entry: Entry) {
         self.hashes[slot] = hash;
-        let at = HEADER_WORDS + 2 * slot;
+        let at = BUCKETS + 2 * slot;
         self.words.store(at + 1, entry.place.to_word());
         self.words.store(at, entry.version.0);
     }
 
     fn clear(&mut self, slot: usize) {
-        let at = HEADER_WORDS + 2 * slot;
+        let at = BUCKETS + 2 * slot;
         self.words.store(at, Version::NONE.0);
         self.words.store(at + 1, 0);
     }
@@ -371,14 +393,13 @@ impl Table {
         let entry = self.entry(slot);
         self.clear(slot);
         self.entries -= 1;
-        (entry.version >= self.floor()).then_some(entry)
+        self.is_valid(hash, entry.version).then_some(entry)
     }
 
     /// Takes out all entries whose hash is `chosen`. Returns those that are valid (rules K7, K10).
     pub fn take(&mut self, chosen: impl FnMut(u64) -> bool) -> Vec<(u64, Entry)> {
-        let floor = self.floor();
         let mut taken = self.take_with_flushed(chosen);
-        taken.retain(|(_, entry)| entry.version >= floor);
+        taken.retain(|(hash, entry)| self.is_valid(*hash, entry.version));
         taken
     }
 
@@ -397,12 +418,14 @@ impl Table {
         taken
     }
 
-    /// Entries that were valid above this floor, and are below the one of now.
-    pub(crate) fn flushed_since(&self, before: Version) -> Vec<(u64, Entry)> {
+    /// Entries of this tenant's floor that were valid above this one, and are below the one of now.
+    pub(crate) fn flushed_since(&self, tenant: Tenant, before: Version) -> Vec<(u64, Entry)> {
         let slots = 0..self.geometry().buckets() as usize * SLOTS;
         let entries = slots.map(|slot| (self.hashes[slot], self.entry(slot)));
-        let is_flushed = |version| version != Version::NONE && version >= before && version < self.floor();
-        entries.filter(|(_, entry)| is_flushed(entry.version)).collect()
+        let floor = self.floor(tenant);
+        let is_flushed = |version| version != Version::NONE && version >= before && version < floor;
+        let is_its = |hash| Tenant::of(hash).clashes_with(tenant);
+        entries.filter(|(hash, entry)| is_its(*hash) && is_flushed(entry.version)).collect()
     }
 
     /// All valid entries.
@@ -410,7 +433,7 @@ impl Table {
         let slots = self.geometry().buckets() as usize * SLOTS;
         (0..slots)
             .map(|slot| (self.hashes[slot], self.entry(slot)))
-            .filter(|(_, entry)| entry.version != Version::NONE && entry.version >= self.floor())
+            .filter(|(hash, entry)| self.is_valid(*hash, entry.version))
     }
 }
 

@@ -10,6 +10,7 @@ use crate::message::Takes;
 use crate::object::{Object, ReadBack};
 use crate::place::Place;
 use crate::table::{Entry, Geometry, Look};
+use crate::tenant::Tenant;
 use crate::version::Version;
 
 /// What a program asks.
@@ -17,6 +18,8 @@ use crate::version::Version;
 pub enum Command {
     /// An operation on a key.
     Execute {
+        /// Whose key it is.
+        tenant: Tenant,
         /// The key.
         key: Vec<u8>,
         /// What to do; the value of a storage command stands beside it.
@@ -24,8 +27,8 @@ pub enum Command {
         /// The value of a storage command.
         value: Vec<u8>,
     },
-    /// Everything goes (rule K10).
-    Flush,
+    /// Everything of this tenant goes (rule K10).
+    Flush(Tenant),
 }
 
 /// What a program is told.
@@ -57,6 +60,7 @@ pub enum Failure {
 /// A command that is not answered.
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
+    pub tenant: Tenant,
     pub key: Vec<u8>,
     pub hash: u64,
     pub operation: Operation<'static>,
@@ -84,6 +88,7 @@ pub(crate) enum Stage {
 /// A read: of the table, and of the objects that it names, one after the other.
 #[derive(Clone, Debug)]
 pub(crate) struct Looking {
+    pub tenant: Tenant,
     pub geometry: Geometry,
     pub look: Option<Look>,
     /// The object at a place that was remembered, read beside the table.

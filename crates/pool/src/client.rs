@@ -4,8 +4,13 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use thiserror::Error;
 
 /// Bytes of the longest line that a server may answer.
@@ -76,6 +81,43 @@ impl Client {
         };
         let stream = open().map_err(|reason| ClientError::Connection { at: at.into(), reason })?;
         Ok(Client { at: at.into(), stream: BufReader::new(stream) })
+    }
+
+    /// To `HOST:PORT` by TLS, if one of these authorities, PEM, vouches for the server.
+    ///
+    /// # Errors
+    /// If there is no such server.
+    pub fn connect_secure(at: &str, authorities: &Path, patience: Duration) -> Result<Client, ClientError> {
+        let open = || -> io::Result<Box<dyn Stream>> {
+            let mut roots = RootCertStore::empty();
+            for certificate in CertificateDer::pem_file_iter(authorities).map_err(io::Error::other)? {
+                roots.add(certificate.map_err(io::Error::other)?).map_err(io::Error::other)?;
+            }
+            let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+            let builder = builder.with_safe_default_protocol_versions().map_err(io::Error::other)?;
+            let config = Arc::new(builder.with_root_certificates(roots).with_no_client_auth());
+            let host = at.rsplit_once(':').map_or(at, |(host, _)| host).trim_matches(['[', ']']);
+            let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+            let stream = TcpStream::connect(at)?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(patience))?;
+            stream.set_write_timeout(Some(patience))?;
+            let mut stream = StreamOwned::new(ClientConnection::new(config, name).map_err(io::Error::other)?, stream);
+            stream.conn.complete_io(&mut stream.sock)?;
+            Ok(Box::new(stream))
+        };
+        let stream = open().map_err(|reason| ClientError::Connection { at: at.into(), reason })?;
+        Ok(Client { at: at.into(), stream: BufReader::new(stream) })
+    }
+
+    /// Says which user this is, to a server that has a file of users.
+    ///
+    /// # Errors
+    /// If it is not the user's password.
+    pub fn authenticate(&mut self, user: &str, password: &str) -> Result<(), ClientError> {
+        let said = format!("{user} {password}");
+        self.send(&[format!("set auth 0 0 {}\r\n{said}\r\n", said.len()).as_bytes()])?;
+        self.expect(&["STORED"]).map(|_| ())
     }
 
     /// The value of a key.

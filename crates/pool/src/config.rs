@@ -3,15 +3,29 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
+use verbena_coop::service::is_tenant_name;
 use verbena_terms::{Contradiction, Lapse, section};
 
 section! {
     /// Where memcached clients reach the pool, and what they may do.
     pub struct MemcachedConfig as "memcached", checked by MemcachedConfig::check {
-        /// Address that clients connect to. There are no passwords: only an address that clients alone reach is a good one. Port 0 takes a free one.
+        /// Address that clients connect to. Without `users` there are no passwords: only an address that clients alone reach is a good one. Port 0 takes a free one.
         pub listen: SocketAddr as "ADDRESS" = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 11211),
         /// Unix socket that clients connect to as well. Not set: none.
         pub socket: Option<PathBuf> as "PATH" = None,
+        /// The tenant whose clients those at `listen` are. Not set: clients of no tenant, or of the one that they name where there are `users`.
+        pub tenant: Option<String> as "NAME" = None,
+        /// Further addresses that clients connect to, each with the tenant whose clients they are: `address` and `tenant`.
+        pub listeners: Vec<ListenerConfig> as "LISTENERS" = Vec::new(),
+        /// File of users as memcached's `-Y` reads it: a line `NAME:PASSWORD` each, the name that of a tenant. Clients of listeners without a tenant send theirs first.
+        pub users: Option<PathBuf> as "FILE" = None,
+        /// The certificate that clients at these addresses are shown, PEM with those that vouch for it, its own first. If it is set, they speak TLS; at the unix socket they do not. The file,
+        /// and that of `tls_key`, is read again when it changes; connections stay.
+        pub tls_cert: Option<PathBuf> as "FILE" = None,
+        /// The private key of `tls_cert`, PEM.
+        pub tls_key: Option<PathBuf> as "FILE" = None,
         /// Threads that serve clients; 0: one for each core.
         pub threads: usize as "NUMBER" = 0,
         /// Connections at a time. Further ones wait.
@@ -21,11 +35,36 @@ section! {
     }
 }
 
+/// One of `memcached.listeners`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListenerConfig {
+    /// Address that clients connect to. Port 0 takes a free one.
+    pub address: SocketAddr,
+    /// The tenant whose clients they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+}
+
 impl MemcachedConfig {
     fn check(&self) -> Vec<Contradiction> {
         let none = (self.connections == 0).then(|| Contradiction::new("connections", "no client could be served"));
         let never =
             self.client_timeout.0.is_zero().then(|| Contradiction::new("client_timeout", "no answer could be sent"));
-        none.into_iter().chain(never).collect()
+        let listeners = self.listeners.iter().enumerate();
+        let listeners = listeners.map(|(nth, listener)| (format!("listeners.{nth}.tenant"), &listener.tenant));
+        let unnamed =
+            std::iter::once(("tenant".to_owned(), &self.tenant)).chain(listeners).filter_map(|(key, name)| {
+                let name = name.as_ref().filter(|name| !is_tenant_name(name))?;
+                Some(Contradiction::new(
+                    key,
+                    format!("{name:?} is no tenant's name: 1 to 32 letters, digits, '-', '_' and '.'"),
+                ))
+            });
+        let half = (self.tls_cert.is_some() != self.tls_key.is_some()).then(|| {
+            let (key, other) = if self.tls_cert.is_some() { ("tls_key", "tls_cert") } else { ("tls_cert", "tls_key") };
+            Contradiction::new(key, format!("{other} needs it: a certificate and its private key go together"))
+        });
+        none.into_iter().chain(never).chain(unnamed).chain(half).collect()
     }
 }

@@ -5,13 +5,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::oneshot;
 use verbena_coop::service::PoolService;
-use verbena_coop::{Command, Failure, Reply};
+use verbena_coop::{Command, Failure, Reply, Tenant};
 use verbena_memcache::semantics::{Answer, Item};
 use verbena_memcache::{Exptime, Meta, Operation, Read, Request, Store, print};
 
 use crate::connection::{Ended, Output};
 use crate::observed::Observed;
 use crate::statistics;
+use crate::tenants::{Known, Tenants};
 
 /// The protocol's version first: libmemcached gives up on one that begins with 0.
 pub(crate) const VERSION: &str = concat!("1.6.0-verbena-", env!("CARGO_PKG_VERSION"));
@@ -22,6 +23,9 @@ const TOGETHER: usize = 64;
 pub(crate) struct Executor<'a> {
     pub pool: &'a PoolService,
     pub observed: &'a Observed,
+    pub tenants: &'a Tenants,
+    /// Whose client it is.
+    pub known: &'a Known,
 }
 
 /// The line for what was not done.
@@ -57,16 +61,24 @@ pub(crate) fn seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Waits for the outcome; a command that was never begun has failed.
-async fn outcome(waiting: Option<oneshot::Receiver<Reply>>) -> Reply {
-    match waiting {
-        // The node ends: what it sent may have been decided.
-        Some(waiting) => waiting.await.unwrap_or(Reply::Unknown),
-        None => Reply::Failed(Failure::HomeAway),
-    }
-}
-
 impl Executor<'_> {
+    /// Waits for the outcome; a command that was never begun has failed.
+    async fn outcome(&self, waiting: Option<oneshot::Receiver<Reply>>) -> Reply {
+        let reply = match waiting {
+            // The node ends: what it sent may have been decided.
+            Some(waiting) => waiting.await.unwrap_or(Reply::Unknown),
+            None => Reply::Failed(Failure::HomeAway),
+        };
+        let of_tenant = &self.known.observed;
+        match &reply {
+            Reply::Answer(Answer::Hit(_), _) => of_tenant.hits.increment(),
+            Reply::Answer(Answer::Miss, _) => of_tenant.misses.increment(),
+            Reply::Answer(..) | Reply::Flushed => of_tenant.done.increment(),
+            Reply::Failed(_) | Reply::Unknown => of_tenant.failed.increment(),
+        }
+        reply
+    }
+
     fn begin(&self, command: Command) -> Option<oneshot::Receiver<Reply>> {
         let (told, waiting) = oneshot::channel();
         // A client that has gone does not wait for it.
@@ -76,7 +88,7 @@ impl Executor<'_> {
 
     fn begin_on(&self, key: &[u8], operation: &Operation<'_>) -> Option<oneshot::Receiver<Reply>> {
         let (operation, value) = owned(operation);
-        self.begin(Command::Execute { key: key.to_vec(), operation, value })
+        self.begin(Command::Execute { tenant: self.known.tenant, key: key.to_vec(), operation, value })
     }
 
     /// Answers one request.
@@ -84,7 +96,7 @@ impl Executor<'_> {
         match request {
             Request::Get { keys, read, with_cas } => return self.get(keys.iter(), read, with_cas, out).await,
             Request::Classic { key, operation, noreply } => {
-                let reply = outcome(self.begin_on(key, &operation)).await;
+                let reply = self.outcome(self.begin_on(key, &operation)).await;
                 match (&reply, failure(&reply)) {
                     (_, Some(_)) if noreply => {}
                     (_, Some(line)) => print::line(line, &mut out.bytes),
@@ -101,7 +113,7 @@ impl Executor<'_> {
                 ok("MEMLIMIT_ADJUST_FAILED pool.memory says it, where a node is started", noreply, out);
             }
             Request::Scheme(name) => print::line(&self.scheme(name), &mut out.bytes),
-            Request::Stats(which) => statistics::print(which, self.pool, self.observed, &mut out.bytes),
+            Request::Stats(which) => statistics::print(which, self, &mut out.bytes),
             Request::Version => print::line(&format!("VERSION {VERSION}"), &mut out.bytes),
             Request::Quit => return Err(Ended),
         }
@@ -124,7 +136,7 @@ impl Executor<'_> {
             }
             let mut failed = None;
             for (key, waiting) in together {
-                let reply = outcome(waiting).await;
+                let reply = self.outcome(waiting).await;
                 match &reply {
                     Reply::Answer(Answer::Hit(seen), bytes) if failed.is_none() => {
                         print::value(key, &seen.head, bytes, with_cas, &mut out.bytes);
@@ -141,7 +153,7 @@ impl Executor<'_> {
     }
 
     async fn meta(&self, meta: &Meta<'_>, out: &mut Output<'_>) {
-        let reply = outcome(self.begin_on(&meta.key, &meta.operation)).await;
+        let reply = self.outcome(self.begin_on(&meta.key, &meta.operation)).await;
         match (&reply, failure(&reply)) {
             (_, Some(line)) => print::line(line, &mut out.bytes),
             (Reply::Answer(answer, bytes), None) => print::meta(meta, answer, bytes, &mut out.bytes),
@@ -151,6 +163,9 @@ impl Executor<'_> {
 
     /// Another scheme, for all nodes.
     fn scheme(&self, name: &[u8]) -> Cow<'static, str> {
+        if self.known.tenant != Tenant::DEFAULT {
+            return "CLIENT_ERROR the scheme goes for all tenants: none of them chooses it".into();
+        }
         match String::from_utf8_lossy(name).parse() {
             Ok(name) if self.pool.choose(name) => "OK".into(),
             Ok(_) => "SERVER_ERROR this node has no part in the pool at the moment".into(),
@@ -160,7 +175,7 @@ impl Executor<'_> {
 
     async fn debug(&self, key: &[u8], is_base64: bool, out: &mut Output<'_>) {
         let read = Operation::Read(Read { is_silent: true, ..Read::default() });
-        let item = match outcome(self.begin_on(key, &read)).await {
+        let item = match self.outcome(self.begin_on(key, &read)).await {
             Reply::Answer(Answer::Hit(seen), value) => Some(Item { head: seen.head, value }),
             _ => None,
         };
@@ -174,16 +189,16 @@ impl Executor<'_> {
         let now = seconds();
         let wait = if delay.0 <= 0 { 0 } else { delay.moment(now).saturating_sub(now) };
         if wait > 0 {
-            let pool = self.pool.clone();
+            let (pool, tenant) = (self.pool.clone(), self.known.tenant);
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_secs(wait)).await;
-                if pool.command(Command::Flush, |reply| log_flush(&reply)).is_err() {
+                if pool.command(Command::Flush(tenant), |reply| log_flush(&reply)).is_err() {
                     tracing::error!("a flush_all with a delay was not begun: too many commands are waiting");
                 }
             });
             return ok("OK", noreply, out);
         }
-        let reply = outcome(self.begin(Command::Flush)).await;
+        let reply = self.outcome(self.begin(Command::Flush(self.known.tenant))).await;
         ok(failure(&reply).unwrap_or("OK"), noreply, out);
     }
 }

@@ -13,7 +13,9 @@ mod execute;
 mod observed;
 mod server;
 mod statistics;
+mod tenants;
+mod tls;
 
 pub use client::{Client, ClientError, Value};
-pub use config::MemcachedConfig;
+pub use config::{ListenerConfig, MemcachedConfig};
 pub use server::{Bound, Server, ServerError};

@@ -1,34 +1,40 @@
 //! Listeners and threads.
 
 use std::fs;
+use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener as StdUnixListener, UnixStream as StdUnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use verbena_coop::service::PoolService;
+use tokio_rustls::TlsAcceptor;
+use verbena_coop::service::{PoolService, TenantConfig};
 use verbena_metrics::{Registry, RegistryError};
 use verbena_terms::Section;
 
 use crate::config::MemcachedConfig;
-use crate::connection::serve;
-use crate::execute::Executor;
+use crate::connection::{Session, serve};
 use crate::observed::Observed;
 use crate::statistics;
+use crate::tenants::{Member, Rejection, Tenants};
+use crate::tls::Certificate;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 /// Pause when no connection can be accepted, mostly for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(10);
+/// How often the files of the certificate are looked at.
+const LOOK_AT_FILES: Duration = Duration::from_secs(1);
 
 /// Why the server does not run.
 #[derive(Debug, Error)]
@@ -57,6 +63,9 @@ pub enum ServerError {
         /// Why not.
         reason: io::Error,
     },
+    /// TLS.
+    #[error("TLS with memcached clients: {0}")]
+    Tls(String),
     /// A thread.
     #[error("start a thread for memcached clients: {0}")]
     Thread(io::Error),
@@ -67,20 +76,21 @@ pub enum ServerError {
 
 /// A running server. Dropped, it ends.
 pub struct Server {
-    address: SocketAddr,
+    addresses: Vec<SocketAddr>,
     socket: Option<PathBuf>,
     stop: watch::Sender<bool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// A server whose port is taken, and that does not listen yet.
+/// A server whose ports are taken, and that does not listen yet.
 pub struct Bound {
     config: MemcachedConfig,
-    socket: Socket,
+    /// `listen`, then the further ones, each with the tenant whose clients come there.
+    sockets: Vec<(SocketAddr, Socket, Option<String>)>,
 }
 
 impl Bound {
-    /// Takes the port: before a helper joins a cluster that it would have to leave again where the port is another's. Clients are refused until the server [starts](Server::start).
+    /// Takes the ports: before a helper joins a cluster that it would have to leave again where a port is another's. Clients are refused until the server [starts](Server::start).
     ///
     /// # Errors
     /// What stands in the way.
@@ -88,8 +98,13 @@ impl Bound {
         if let Some(found) = config.contradictions().into_iter().next() {
             return Err(ServerError::Setting { key: found.key, problem: found.problem });
         }
-        let refused = |reason| ServerError::Listen { address: config.listen, reason };
-        Ok(Bound { socket: bind_port(config.listen).map_err(refused)?, config: config.clone() })
+        let further = config.listeners.iter().map(|listener| (listener.address, listener.tenant.clone()));
+        let mut sockets = vec![];
+        for (address, tenant) in std::iter::once((config.listen, config.tenant.clone())).chain(further) {
+            let socket = bind_port(address).map_err(|reason| ServerError::Listen { address, reason })?;
+            sockets.push((address, socket, tenant));
+        }
+        Ok(Bound { config: config.clone(), sockets })
     }
 }
 
@@ -98,45 +113,73 @@ impl Server {
     ///
     /// # Errors
     /// What stands in the way.
-    pub fn start(bound: Bound, pool: &PoolService, registry: &Registry) -> Result<Server, ServerError> {
-        let Bound { config, socket } = bound;
+    pub fn start(
+        bound: Bound,
+        tenants: &[TenantConfig],
+        pool: &PoolService,
+        registry: &Registry,
+    ) -> Result<Server, ServerError> {
+        let Bound { config, sockets } = bound;
         let observed = Observed::new(registry)?;
         statistics::started();
-        let refused = |reason| ServerError::Listen { address: config.listen, reason };
-        socket.listen(BACKLOG).map_err(refused)?;
-        let listener = StdListener::from(socket);
-        let address = listener.local_addr().map_err(refused)?;
+        let operator = rustix::process::geteuid().as_raw();
+        let tenants = Tenants::new(&config, tenants, operator, observed.clone());
+        let tenants = tenants.map_err(|(key, problem)| ServerError::Setting { key, problem })?;
+        let tenants = Arc::new(tenants);
+        let (mut listeners, mut addresses) = (vec![], vec![]);
+        for (address, socket, tenant) in sockets {
+            let refused = |reason| ServerError::Listen { address, reason };
+            socket.listen(BACKLOG).map_err(refused)?;
+            let listener = StdListener::from(socket);
+            addresses.push(listener.local_addr().map_err(refused)?);
+            listeners.push((listener, tenant));
+        }
         let bound = |path: &PathBuf| bind(path).map_err(|reason| ServerError::Socket { path: path.clone(), reason });
         let unix = config.socket.as_ref().map(bound).transpose()?;
+        let setting = |(key, problem)| ServerError::Setting { key, problem };
+        let certificate = match (&config.tls_cert, &config.tls_key) {
+            (Some(certificate), Some(key)) => Some(Certificate::open(certificate, key).map_err(setting)?),
+            _ => None,
+        };
+        let tls = certificate.as_ref().map(Certificate::server).transpose();
+        let tls = tls.map_err(|error| ServerError::Tls(error.to_string()))?.map(TlsAcceptor::from);
         let threads = match config.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
         };
         let connections = Arc::new(Semaphore::new(config.connections.min(Semaphore::MAX_PERMITS)));
         let (stop, stopped) = watch::channel(false);
-        let mut server = Server { address, socket: config.socket.clone(), stop, threads: vec![] };
+        let mut server = Server { addresses, socket: config.socket.clone(), stop, threads: vec![] };
         for at in 0..threads {
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServerError::Thread)?;
             let worker = Worker {
-                pool: pool.clone(),
-                observed: observed.clone(),
-                patience: config.client_timeout.0,
+                session: Arc::new(Session {
+                    pool: pool.clone(),
+                    observed: observed.clone(),
+                    tenants: tenants.clone(),
+                    patience: config.client_timeout.0,
+                }),
+                tls: tls.clone(),
+                // One of them looks at the files for all.
+                certificate: certificate.clone().filter(|_| at == 0),
                 connections: connections.clone(),
                 stopped: stopped.clone(),
             };
-            let listener = listener.try_clone().map_err(refused)?;
+            let again =
+                |(listener, tenant): &(StdListener, Option<String>)| Ok((listener.try_clone()?, tenant.clone()));
+            let listeners = listeners.iter().map(again).collect::<io::Result<Vec<_>>>().map_err(ServerError::Thread)?;
             let unix = unix.as_ref().map(StdUnixListener::try_clone).transpose().map_err(ServerError::Thread)?;
             let thread = std::thread::Builder::new().name(format!("pool-{at}"));
-            let run = move || runtime.block_on(worker.run(listener, unix));
+            let run = move || runtime.block_on(worker.run(listeners, unix));
             server.threads.push(thread.spawn(run).map_err(ServerError::Thread)?);
         }
         Ok(server)
     }
 
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    /// Where it listens: first `listen`, then the further ones in their order.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// Takes no more connections, and closes those that there are. What they have begun is decided or not.
@@ -185,32 +228,51 @@ fn bind(path: &Path) -> io::Result<StdUnixListener> {
 
 /// One thread.
 struct Worker {
-    pool: PoolService,
-    observed: Observed,
-    patience: Duration,
+    session: Arc<Session>,
+    tls: Option<TlsAcceptor>,
+    certificate: Option<Arc<Certificate>>,
     connections: Arc<Semaphore>,
     stopped: watch::Receiver<bool>,
 }
 
 impl Worker {
-    async fn run(mut self, listener: StdListener, unix: Option<StdUnixListener>) {
-        let listener = TcpListener::from_std(listener);
+    async fn run(mut self, listeners: Vec<(StdListener, Option<String>)>, unix: Option<StdUnixListener>) {
+        let listeners = listeners.into_iter().map(|(listener, tenant)| Ok((TcpListener::from_std(listener)?, tenant)));
+        let listeners: io::Result<Vec<_>> = listeners.collect();
         let unix = unix.map(UnixListener::from_std).transpose();
-        let (listener, unix) = match (listener, unix) {
-            (Ok(listener), Ok(unix)) => (listener, unix),
+        let (listeners, unix) = match (listeners, unix) {
+            (Ok(listeners), Ok(unix)) => (listeners, unix),
             (Err(error), _) | (_, Err(error)) => {
                 return tracing::error!(%error, "a listener of the pool's server cannot be used");
             }
         };
+        if let Some(certificate) = self.certificate.take() {
+            tokio::spawn(async move {
+                loop {
+                    tokio::time::sleep(LOOK_AT_FILES).await;
+                    certificate.refresh();
+                }
+            });
+        }
+        let mut first = 0;
         loop {
             let Some(permit) = self.permit().await else { return };
+            first = (first + 1) % listeners.len();
+            let tenants = &self.session.tenants;
             let accepted = tokio::select! {
-                accepted = listener.accept() => accepted.map(|(stream, _)| {
+                accepted = accept_any(&listeners, first) => accepted.map(|(stream, tenant)| {
                     // Small writes that wait for each other cost more than they save; a refusal costs only that.
                     let _ = stream.set_nodelay(true);
-                    self.spawn(stream, permit);
+                    let whose = tenants.admit(tenant, None);
+                    match &self.tls {
+                        Some(tls) => self.spawn_secure(tls.clone(), stream, permit, whose),
+                        None => self.spawn(stream, permit, whose),
+                    }
                 }),
-                accepted = accept(unix.as_ref()) => accepted.map(|stream| self.spawn(stream, permit)),
+                accepted = accept(unix.as_ref()) => accepted.map(|stream| {
+                    let user = stream.peer_cred().ok().map(|credentials| credentials.uid());
+                    self.spawn(stream, permit, tenants.admit(None, user));
+                }),
                 _ = self.stopped.changed() => return,
             };
             if let Err(error) = accepted {
@@ -225,23 +287,73 @@ impl Worker {
         if let Ok(permit) = self.connections.clone().try_acquire_owned() {
             return Some(permit);
         }
-        self.observed.delayed.increment();
+        self.session.observed.delayed.increment();
         tokio::select! {
             permit = self.connections.clone().acquire_owned() => permit.ok(),
             _ = self.stopped.changed() => None,
         }
     }
 
-    fn spawn<S: AsyncRead + AsyncWrite + Send + 'static>(&self, stream: S, permit: OwnedSemaphorePermit) {
-        let (pool, observed, patience) = (self.pool.clone(), self.observed.clone(), self.patience);
+    fn spawn_secure(
+        &self,
+        tls: TlsAcceptor,
+        stream: TcpStream,
+        permit: OwnedSemaphorePermit,
+        whose: Option<Result<Member, Rejection>>,
+    ) {
+        let session = self.session.clone();
         tokio::spawn(async move {
-            observed.accepted.increment();
-            observed.connections.add(1);
-            serve(stream, &Executor { pool: &pool, observed: &observed }, patience).await;
-            observed.connections.add(-1);
+            match tokio::time::timeout(session.patience, tls.accept(stream)).await {
+                Ok(Ok(stream)) => converse(stream, &session, whose).await,
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "no TLS with a memcached client");
+                    session.observed.handshakes_failed.increment();
+                }
+                Err(_) => session.observed.handshakes_failed.increment(),
+            }
             drop(permit);
         });
     }
+
+    fn spawn<S: AsyncRead + AsyncWrite + Send + 'static>(
+        &self,
+        stream: S,
+        permit: OwnedSemaphorePermit,
+        whose: Option<Result<Member, Rejection>>,
+    ) {
+        let session = self.session.clone();
+        tokio::spawn(async move {
+            converse(stream, &session, whose).await;
+            drop(permit);
+        });
+    }
+}
+
+async fn converse<S>(stream: S, session: &Session, whose: Option<Result<Member, Rejection>>)
+where
+    S: AsyncRead + AsyncWrite + Send + 'static,
+{
+    session.observed.accepted.increment();
+    session.observed.connections.add(1);
+    serve(stream, session, whose).await;
+    session.observed.connections.add(-1);
+}
+
+/// From the listener with this number, or the next ones: so none keeps the others waiting.
+async fn accept_any(
+    listeners: &[(TcpListener, Option<String>)],
+    first: usize,
+) -> io::Result<(TcpStream, Option<&str>)> {
+    poll_fn(|context| {
+        let (before, from) = listeners.split_at(first);
+        for (listener, tenant) in from.iter().chain(before) {
+            if let Poll::Ready(accepted) = listener.poll_accept(context) {
+                return Poll::Ready(accepted.map(|(stream, _)| (stream, tenant.as_deref())));
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 async fn accept(listener: Option<&UnixListener>) -> io::Result<tokio::net::UnixStream> {

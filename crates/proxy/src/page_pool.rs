@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use verbena_caching::{CacheStatus, Key, Lifetime, Reason, Stored, Variant};
 use verbena_content::Stamp;
 use verbena_coop::service::PoolService;
-use verbena_coop::{Command, Reply};
+use verbena_coop::{Command, Reply, Tenant};
 use verbena_memcache::semantics::Answer;
 use verbena_memcache::{Exptime, Mode, Operation, Read, Remove, Store};
 use verbena_metrics::{Counter, Family, Registry, RegistryError};
@@ -140,7 +140,8 @@ impl PagePool {
         };
         let (mode, flags, exptime, compare, new_cas) = (Mode::Set, 0, Exptime(0), None, None);
         let store = Store { mode, flags, exptime, value: &[], compare, is_stale_allowed: false, new_cas, vivify: None };
-        let command = Command::Execute { key: pool_key(key), operation: Operation::Store(store), value };
+        let command =
+            Command::Execute { tenant: Tenant::DEFAULT, key: pool_key(key), operation: Operation::Store(store), value };
         let counts = refused.clone();
         let begun = self.pool.command(command, move |reply| match reply {
             Reply::Answer(Answer::Stored { .. }, _) => kept.increment(),
@@ -167,7 +168,7 @@ impl PagePool {
 
     async fn ask(&self, key: Key, operation: Operation<'static>) -> Option<Reply> {
         let (told, reply) = oneshot::channel();
-        let command = Command::Execute { key: pool_key(key), operation, value: vec![] };
+        let command = Command::Execute { tenant: Tenant::DEFAULT, key: pool_key(key), operation, value: vec![] };
         self.pool.command(command, move |reply| drop(told.send(reply))).ok()?;
         timeout(WITHIN, reply).await.ok()?.ok()
     }

@@ -37,6 +37,8 @@ const MEMORY: Size = Size(64 << 20);
 Examples:
   verbena pool --listen 127.0.0.1:11211
   verbena pool --listen 127.0.0.1:11212 --memory 256MiB --socket /run/user/1000/pool.sock
+  verbena pool --listen 127.0.0.1:11213 --tenant shop
+  verbena pool --listen 0.0.0.0:11214 --tls-cert pool.pem --tls-key pool.key
   verbena pool get greeting --server 127.0.0.1:11212
   verbena pool --config /etc/verbena.toml --cluster-name cache-1"
 )]
@@ -52,6 +54,22 @@ pub struct Command {
     /// A unix socket where clients reach it as well. The key memcached.socket.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+
+    /// The tenant whose clients those at this address are: they have keys of their own. The key memcached.tenant; of no tenant if it is not set.
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
+
+    /// A file of users as memcached's -Y reads it, NAME:PASSWORD lines; a user is a client of the tenant with its name. The key memcached.users.
+    #[arg(long, value_name = "FILE")]
+    users: Option<PathBuf>,
+
+    /// The certificate that clients are shown, PEM: they speak TLS then. The key memcached.tls_cert.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The private key of that certificate, PEM. The key memcached.tls_key.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
 
     /// Where objects go: ac, bcc, ccwr, mtacc, hybcc or adaptive. The key pool.scheme; adaptive if it is not set.
     #[arg(long, value_name = "NAME")]
@@ -78,6 +96,8 @@ enum Line<'a> {
 struct Serving<'a> {
     event: &'static str,
     address: SocketAddr,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    listeners: Vec<Listener>,
     socket: Option<&'a Path>,
     memory: u64,
     node: &'a str,
@@ -85,6 +105,18 @@ struct Serving<'a> {
     helper: &'a Path,
     http: &'a Path,
     api: Option<SocketAddr>,
+}
+
+/// A further address, and whose clients come there.
+#[derive(Serialize)]
+struct Listener {
+    address: SocketAddr,
+    tenant: Option<String>,
+}
+
+fn further(server: &Server, memcached: &MemcachedConfig) -> Vec<Listener> {
+    let addresses = server.addresses().iter().skip(1).zip(&memcached.listeners);
+    addresses.map(|(address, listener)| Listener { address: *address, tenant: listener.tenant.clone() }).collect()
 }
 
 impl Command {
@@ -116,12 +148,13 @@ impl Command {
                         .into(),
                     exit_code: 2,
                 })?;
-                Ok(Server::start(bound, pool, &registry)?)
+                Ok(Server::start(bound, &settings.pool.tenants, pool, &registry)?)
             })?;
             let (http, api) = helper.http();
             let serving = Serving {
                 event: "serving",
-                address: server.address(),
+                address: server.addresses()[0],
+                listeners: further(&server, &memcached),
                 socket: memcached.socket.as_deref(),
                 memory: settings.pool.memory.0,
                 node: helper.name(),
@@ -153,6 +186,17 @@ impl Command {
         if let Some(socket) = &self.socket {
             lay(MemcachedConfig::NAME, "socket", socket.display().to_string());
         }
+        if let Some(tenant) = &self.tenant {
+            lay(MemcachedConfig::NAME, "tenant", tenant.clone());
+        }
+        if let Some(users) = &self.users {
+            lay(MemcachedConfig::NAME, "users", users.display().to_string());
+        }
+        for (key, file) in [("tls_cert", &self.tls_cert), ("tls_key", &self.tls_key)] {
+            if let Some(file) = file {
+                lay(MemcachedConfig::NAME, key, file.display().to_string());
+            }
+        }
         if let Some(memory) = self.memory {
             lay(PoolConfig::NAME, "memory", memory.to_string());
         }
@@ -169,8 +213,9 @@ fn address(given: &str) -> std::result::Result<SocketAddr, String> {
 /// A line, for people.
 fn words(line: &Line<'_>) -> String {
     match line {
-        Line::Serving(Serving { address, socket, memory, pid, http, api, .. }) => format!(
-            "memcached clients are served at {address}{}, with {} of memory (process {pid}); status at {}{}",
+        Line::Serving(Serving { address, listeners, socket, memory, pid, http, api, .. }) => format!(
+            "memcached clients are served at {address}{}{}, with {} of memory (process {pid}); status at {}{}",
+            listeners.iter().map(|listener| format!(", {}", listener.address)).collect::<String>(),
             socket.map_or_else(String::new, |socket| format!(" and {}", socket.display())),
             Size(*memory),
             http.display(),

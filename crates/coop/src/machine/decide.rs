@@ -11,6 +11,7 @@ use crate::object::{Object, units};
 use crate::place::Place;
 use crate::placement::Fetched;
 use crate::table::Entry;
+use crate::tenant::Tenant;
 use crate::version::Version;
 use crate::work::{Deciding, Failure, Found, Reply, Stage, Work};
 
@@ -95,7 +96,7 @@ impl<M: Memory> Coop<M> {
             // In the buffer until what goes for it is gone.
             Fetched::Swap => (Room::Free, 0),
         };
-        let Some(unit) = self.reserve(units, kept, room, out) else { return };
+        let Some(unit) = self.reserve(work.tenant, units, kept, room, out) else { return };
         self.holder.fill(unit, object);
         let is_copy = matches!(fetched, Fetched::Copy | Fetched::CopyOver);
         // Whole and under the same version: a copy that counts as long as that version does.
@@ -111,14 +112,21 @@ impl<M: Memory> Coop<M> {
         tally.swaps += u64::from(fetched == Fetched::Swap);
         self.now_here(hash, version, unit, units, out);
         if let Some(from) = from.filter(|_| fetched == Fetched::Swap) {
-            self.give_in_exchange(from, out);
+            self.give_in_exchange(work.tenant, from, out);
         }
     }
 
     /// Room for so many units, while `kept` of them stay free.
-    pub(super) fn reserve(&mut self, units: u32, kept: u32, room: Room, out: &mut Vec<Action>) -> Option<u32> {
+    pub(super) fn reserve(
+        &mut self,
+        tenant: Tenant,
+        units: u32,
+        kept: u32,
+        room: Room,
+        out: &mut Vec<Action>,
+    ) -> Option<u32> {
         let mut evicted = vec![];
-        let unit = self.holder.reserve_beside(units, kept, room, &mut evicted);
+        let unit = self.holder.reserve_beside(tenant, units, kept, room, &mut evicted);
         let objects = self.holder.len();
         evicted.iter().for_each(|evicted| self.measured.evicted(evicted, objects));
         self.tell_gone(evicted, out);
@@ -155,10 +163,10 @@ impl<M: Memory> Coop<M> {
             Change::Put(item) => item,
         };
         let cas_is_version = new.head.cas == FRESH;
-        let object = Object { key: work.key.clone(), item: new, has_cas: !cas_is_version };
+        let object = Object { tenant: work.tenant, key: work.key.clone(), item: new, has_cas: !cas_is_version };
         let units = units(&object.key, &object.item.value) as u32;
         self.measured.stored(work.hash, clocks.now);
-        let (unit, goes_to) = self.place(units, out);
+        let (unit, goes_to) = self.place(work.tenant, units, out);
         let Some(unit) = unit else {
             return self.remove(id, work, Some(Failure::NoRoom), out);
         };

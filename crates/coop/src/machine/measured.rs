@@ -8,6 +8,7 @@ use verbena_terms::Time;
 use crate::ghosts::Ghosts;
 use crate::holder::Evicted;
 use crate::placement::Measures;
+use crate::tenant::Tenant;
 
 /// Reads in one measure.
 const READS: u64 = 512;
@@ -62,16 +63,16 @@ impl Mean {
 
 /// The keys that are read most, as Metwally, Agrawal and El Abbadi (ICDT 2005) keep them: of more keys than places, the rarest gives its place and its count.
 #[derive(Debug, Default)]
-pub(super) struct Hottest(Vec<(Vec<u8>, u64)>);
+pub(super) struct Hottest(Vec<((Tenant, Vec<u8>), u64)>);
 
 impl Hottest {
-    fn add(&mut self, key: &[u8]) {
-        if let Some((_, count)) = self.0.iter_mut().find(|(known, _)| known == key) {
+    fn add(&mut self, tenant: Tenant, key: &[u8]) {
+        if let Some((_, count)) = self.0.iter_mut().find(|((of, known), _)| *of == tenant && known == key) {
             *count += 1;
         } else if self.0.len() < MOST_HOT {
-            self.0.push((key.to_vec(), 1));
+            self.0.push(((tenant, key.to_vec()), 1));
         } else if let Some(rarest) = self.0.iter_mut().min_by_key(|(_, count)| *count) {
-            *rarest = (key.to_vec(), rarest.1 + 1);
+            *rarest = ((tenant, key.to_vec()), rarest.1 + 1);
         }
     }
 
@@ -101,11 +102,11 @@ pub(super) struct Measured {
 
 impl Measured {
     /// A client reads this key.
-    pub fn asked(&mut self, key: &[u8]) {
+    pub fn asked(&mut self, tenant: Tenant, key: &[u8]) {
         self.asked += 1;
         // Not every so many-th: clients ask in turns.
         if self.asked.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 & LOOKED_AT == 0 {
-            self.hottest.add(key);
+            self.hottest.add(tenant, key);
         }
         if self.asked.is_multiple_of(HALVED) {
             self.hottest.age();
@@ -113,8 +114,9 @@ impl Measured {
     }
 
     /// The keys that are read most, the hottest first, with their part of the reads that were looked at.
-    pub fn hottest(&self, most: usize) -> Vec<(Vec<u8>, u64)> {
-        let mut hottest = self.hottest.0.clone();
+    pub fn hottest(&self, tenant: Tenant, most: usize) -> Vec<(Vec<u8>, u64)> {
+        let of_tenant = self.hottest.0.iter().filter(|((of, _), _)| *of == tenant);
+        let mut hottest: Vec<_> = of_tenant.map(|((_, key), count)| (key.clone(), *count)).collect();
         hottest.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         hottest.truncate(most);
         hottest
@@ -187,9 +189,10 @@ mod tests {
         let mut measured = Measured::default();
         for nth in 0..40_000u64 {
             let key = if nth % 8 < 3 { "hot".to_owned() } else { format!("key{}", nth * 7_919 % 5_000) };
-            measured.asked(key.as_bytes());
+            measured.asked(Tenant::DEFAULT, key.as_bytes());
         }
-        let hottest = measured.hottest(3);
+        assert_eq!(measured.hottest(Tenant(1), 3), [], "of another tenant");
+        let hottest = measured.hottest(Tenant::DEFAULT, 3);
         assert_eq!((hottest[0].0.as_slice(), hottest.len()), (&b"hot"[..], 3));
         assert!(hottest[0].1 > 2 * hottest[1].1, "{hottest:?}");
     }

@@ -71,15 +71,15 @@ impl<M: Memory> Coop<M> {
                 self.room.told(from, board, self.now);
             }
             Frame::Offer { takes, offered } => self.offered(from, takes, offered, out),
-            Frame::Flush { id } if is_home => self.flush_asked(from, id, clocks, out),
+            Frame::Flush { id, tenant } if is_home => self.flush_asked(from, id, tenant, clocks, out),
             Frame::Mirror { number, hash, version, place } => {
                 self.mirrors.take(from, hash, (version, place), &self.settings.rules);
                 if number != 0 {
                     out.push(Action::Send { to: from, view, frame: Frame::Mirrored { number } });
                 }
             }
-            Frame::MirrorFloor { number, floor } => {
-                self.mirrors.raise_floor(from, floor, &self.settings.rules);
+            Frame::MirrorFloor { number, tenant, floor } => {
+                self.mirrors.raise_floor(from, tenant, floor, &self.settings.rules);
                 out.push(Action::Send { to: from, view, frame: Frame::Mirrored { number } });
             }
             Frame::Mirrored { number } if is_home => self.mirrored(from, number, clocks, out),

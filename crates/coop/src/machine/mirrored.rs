@@ -10,6 +10,7 @@ use crate::holder::Memory;
 use crate::message::{Ask, Frame};
 use crate::mirror::{Change, Ended, Floor, copy_of};
 use crate::place::Place;
+use crate::tenant::Tenant;
 use crate::version::Version;
 
 /// Objects in one message.
@@ -55,8 +56,15 @@ impl<M: Memory> Coop<M> {
     }
 
     /// A flush at this home: mirrors raise their floors first.
-    pub(super) fn flush_asked(&mut self, from: Incarnation, id: u64, clocks: Clocks, out: &mut Vec<Action>) {
-        let floor = Floor::new(from, id, self.home.floor(), clocks.now);
+    pub(super) fn flush_asked(
+        &mut self,
+        from: Incarnation,
+        id: u64,
+        tenant: Tenant,
+        clocks: Clocks,
+        out: &mut Vec<Action>,
+    ) {
+        let floor = Floor::new(from, id, tenant, self.home.floor(), clocks.now);
         let homes = self.view.iter().flat_map(|view| view.pool_homes()).map(|home| home.incarnation);
         let mirrors: BTreeSet<Incarnation> = homes.filter(|home| *home != self.me && self.settings.mirror).collect();
         if mirrors.is_empty() {
@@ -69,7 +77,7 @@ impl<M: Memory> Coop<M> {
     }
 
     fn flush_done(&mut self, floor: &Floor, out: &mut Vec<Action>) {
-        let flushed = self.home.flush(floor.floor);
+        let flushed = self.home.flush(floor.tenant, floor.floor);
         if self.settings.rules.frees_flushed {
             self.drop_all(flushed, out);
         }

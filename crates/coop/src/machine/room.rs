@@ -18,8 +18,9 @@ use super::{Action, Coop};
 use crate::holder::{Memory, Room};
 use crate::message::{Board, Frame, Offered, Shown, Takes};
 use crate::object::{Object, ReadBack};
-use crate::place::{Place, UNIT_BYTES, hash_of};
+use crate::place::{Place, UNIT_BYTES};
 use crate::placement::{Situation, Store};
+use crate::tenant::Tenant;
 use crate::version::Version;
 
 /// Numbers of reads that belong to offers.
@@ -156,7 +157,12 @@ impl<M: Memory> Coop<M> {
     }
 
     /// Room for a new object, and the node that is to take it from there.
-    pub(super) fn place(&mut self, units: u32, out: &mut Vec<Action>) -> (Option<u32>, Option<(Rank, Takes)>) {
+    pub(super) fn place(
+        &mut self,
+        tenant: Tenant,
+        units: u32,
+        out: &mut Vec<Action>,
+    ) -> (Option<u32>, Option<(Rank, Takes)>) {
         if units > Place::MAX_UNITS {
             return (None, None);
         }
@@ -171,10 +177,10 @@ impl<M: Memory> Coop<M> {
             Store::OverRemoteRedundant(there) => (Room::Free, 0, Some((there, Takes::Redundant))),
             Store::ReplaceAt(there) => (Room::Free, 0, Some((there, Takes::Next))),
         };
-        match self.reserve(units, kept, room, out) {
+        match self.reserve(tenant, units, kept, room, out) {
             Some(unit) => (Some(unit), goes_to),
             // The buffer is full, or what is known of this memory is not right any more.
-            None => (self.reserve(units, buffer, replaced, out), None),
+            None => (self.reserve(tenant, units, buffer, replaced, out), None),
         }
     }
 
@@ -194,10 +200,10 @@ impl<M: Memory> Coop<M> {
     }
 
     /// An object for one that came from there (rule K8).
-    pub(super) fn give_in_exchange(&mut self, to: Rank, out: &mut Vec<Action>) {
-        let Some((unit, units, version)) = self.holder.give_away() else { return };
+    pub(super) fn give_in_exchange(&mut self, tenant: Tenant, to: Rank, out: &mut Vec<Action>) {
+        let Some((unit, units, version)) = self.holder.give_away(tenant) else { return };
         let Some(object) = self.holder.object(unit, version) else { return };
-        let hash = hash_of(&object.key);
+        let hash = object.hash();
         let place = Place::new(hash, self.me.rank, unit, units);
         self.offer(to, Takes::Exchange, Offered { hash, version, place }, out);
     }
@@ -213,7 +219,7 @@ impl<M: Memory> Coop<M> {
         if free < buffer / 2 {
             // What was offered found no room.
             let replaced = self.replaced();
-            if let Some(unit) = self.reserve(buffer / 2, 0, replaced, out) {
+            if let Some(unit) = self.reserve(Tenant::DEFAULT, buffer / 2, 0, replaced, out) {
                 self.holder.drop_object(unit);
             }
         }
@@ -231,7 +237,7 @@ impl<M: Memory> Coop<M> {
             let object = self.holder.object(unit, version);
             if let Some(object) = object.filter(|_| !self.room.offered.contains_key(&unit)) {
                 self.room.offered.insert(unit, now);
-                let hash = hash_of(&object.key);
+                let hash = object.hash();
                 offered.push(Offered { hash, version, place: Place::new(hash, self.me.rank, unit, units) });
             }
         }
@@ -326,9 +332,9 @@ impl<M: Memory> Coop<M> {
     pub(super) fn taken_in(&mut self, id: u64, read: &ReadBack, out: &mut Vec<Action>) {
         let Some((Offered { hash, version, place }, takes)) = self.room.taking.remove(&id) else { return };
         let object = Object::decode(&read.bytes).map(|(_, object)| object);
-        let Some(object) = object.filter(|object| hash_of(&object.key) == hash) else { return };
+        let Some(object) = object.filter(|object| object.hash() == hash) else { return };
         let came_back = self.dropped.contains_key(&version) && self.settings.rules.takes_no_copy_again;
-        if read.check(&object.key, version).is_none() || came_back {
+        if read.check(object.tenant, &object.key, version).is_none() || came_back {
             return;
         }
         let (room, kept) = match takes {
@@ -336,7 +342,7 @@ impl<M: Memory> Coop<M> {
             Takes::Redundant => (Room::Redundant, 0),
             Takes::Next => (self.replaced(), self.buffer()),
         };
-        let Some(unit) = self.reserve(place.units, kept, room, out) else { return };
+        let Some(unit) = self.reserve(object.tenant, place.units, kept, room, out) else { return };
         self.measured.tally.taken_in += 1;
         self.holder.fill(unit, &object);
         self.holder.publish(unit, version, false);

@@ -1,7 +1,9 @@
 //! The section `[pool]` of the configuration file.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use verbena_memcache::Limits;
 use verbena_terms::{Contradiction, Lapse, Size, section};
 
@@ -9,7 +11,7 @@ use super::wire::Layout;
 use crate::place::{Place, UNIT_BYTES};
 use crate::placement::SchemeName;
 use crate::table::Table;
-use crate::{Rules, Settings};
+use crate::{Rules, Settings, Share, Tenant};
 
 /// Bytes of memory for each bucket of a table at its largest: four entries, so one for each 128 bytes.
 const BUCKET_FOR: u64 = 512;
@@ -36,7 +38,86 @@ section! {
         pub passive: bool as "BOOL" = false,
         /// The largest value, in bytes. A set of a larger one is refused, and deletes what the key had.
         pub largest: Size as "SIZE" = Size(1 << 20),
+        /// Tenants: clients with keys and a flush of their own. `name` (1 to 32 letters, digits, `-`, `_` and `.`) is all that is needed. Of this node's memory `guaranteed` is what no other tenant
+        /// takes, `most` and `items` what it has at most: beyond that its own objects go. `connections` are its clients of this node at most; `uids` the users whose
+        /// clients at the unix socket are its clients.
+        pub tenants: Vec<TenantConfig> as "TENANTS" = Vec::new(),
     }
+}
+
+/// One of `pool.tenants`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TenantConfig {
+    /// What it is called.
+    pub name: String,
+    /// Bytes of this node's memory that no other tenant takes.
+    #[serde(default)]
+    pub guaranteed: Size,
+    /// Bytes of it that it has at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<Size>,
+    /// Objects in it that it has at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<u32>,
+    /// Connections of its clients to this node at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections: Option<usize>,
+    /// Users whose clients at the unix socket are its clients.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub uids: Vec<u32>,
+}
+
+/// What clients of no tenant are called.
+pub const DEFAULT_TENANT: &str = "default";
+
+/// Whether a tenant may have this name.
+pub fn is_tenant_name(name: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=32).contains(&name.len()) && name.bytes().all(is_allowed) && name != DEFAULT_TENANT
+}
+
+impl TenantConfig {
+    /// As the nodes know it.
+    pub fn tenant(&self) -> Tenant {
+        Tenant::named(&self.name)
+    }
+
+    fn share(&self) -> Share {
+        Share {
+            // What is guaranteed is not rounded away.
+            guaranteed: units_of(Size(self.guaranteed.0.next_multiple_of(UNIT_BYTES as u64))),
+            most: self.most.map_or(u32::MAX, units_of),
+            objects: self.items.unwrap_or(u32::MAX),
+        }
+    }
+
+    /// What is wrong with it, beside those before it.
+    fn problem(&self, before: &[TenantConfig]) -> Option<(&'static str, String)> {
+        let name = &self.name;
+        if !is_tenant_name(name) {
+            return Some((
+                "name",
+                format!("{name:?} is no name: 1 to 32 letters, digits, '-', '_' and '.', and not {DEFAULT_TENANT}"),
+            ));
+        }
+        if let Some(other) = before.iter().find(|other| other.tenant().clashes_with(self.tenant())) {
+            let problem = match &other.name == name {
+                true => format!("two tenants are called {name}"),
+                false => format!("nodes cannot tell {name} from {}: call one of them something else", other.name),
+            };
+            return Some(("name", problem));
+        }
+        if self.most.is_some_and(|most| most < self.guaranteed) {
+            return Some(("most", "less than is guaranteed".into()));
+        }
+        (self.items == Some(0) || self.connections == Some(0) || self.most == Some(Size(0)))
+            .then(|| ("name", format!("{name} could have nothing: leave out what is 0")))
+    }
+}
+
+fn units_of(size: Size) -> u32 {
+    u32::try_from(size.0 / UNIT_BYTES as u64).unwrap_or(u32::MAX)
 }
 
 impl PoolConfig {
@@ -55,7 +136,7 @@ impl PoolConfig {
 
     /// What the machine is started with.
     pub(super) fn settings(&self) -> Settings {
-        let units = u32::try_from(self.memory.0 / UNIT_BYTES as u64).unwrap_or(u32::MAX).min(Place::MAX_OFFSET);
+        let units = units_of(self.memory).min(Place::MAX_OFFSET);
         let buckets = u64::from(units) * UNIT_BYTES as u64 / BUCKET_FOR;
         let buckets = u32::try_from(buckets).unwrap_or(u32::MAX).clamp(FIRST_BUCKETS, 1 << 26).next_power_of_two();
         let patience: Duration = self.patience.0;
@@ -66,6 +147,7 @@ impl PoolConfig {
             limits: self.limits(),
             scheme: self.scheme,
             mirror: self.mirror,
+            shares: self.tenants.iter().map(|tenant| (tenant.tenant(), tenant.share())).collect::<BTreeMap<_, _>>(),
             rules: Rules::ALL,
         }
     }
@@ -78,7 +160,19 @@ impl PoolConfig {
             .then(|| Contradiction::new("largest", format!("an object has at most {}", Size(most))));
         let never =
             self.patience.0.is_zero().then(|| Contradiction::new("patience", "no other node answers in no time"));
-        small.into_iter().chain(large).chain(never).collect()
+        let guaranteed: u64 = self.tenants.iter().fold(0, |sum, tenant| sum.saturating_add(tenant.guaranteed.0));
+        // The rest is for the buffer, and for what does not fit between objects.
+        let part = self.memory.0 / 8 * 7;
+        let promised = (self.is_on() && guaranteed > part).then(|| {
+            let problem =
+                format!("{} are guaranteed, of {} at most seven eighths can be", Size(guaranteed), self.memory);
+            Contradiction::new("tenants", problem)
+        });
+        let tenants = self.tenants.iter().enumerate().filter_map(|(nth, tenant)| {
+            let (key, problem) = tenant.problem(&self.tenants[..nth])?;
+            Some(Contradiction::new(format!("tenants.{nth}.{key}"), problem))
+        });
+        small.into_iter().chain(large).chain(never).chain(promised).chain(tenants).collect()
     }
 }
 

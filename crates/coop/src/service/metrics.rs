@@ -6,8 +6,12 @@ use verbena_memcache::Operation;
 use verbena_memcache::semantics::Answer;
 use verbena_metrics::{Counter, Family, Gauge, Latency, Registry, RegistryError};
 
+use super::config::{DEFAULT_TENANT, TenantConfig};
 use super::node::PoolNode;
-use crate::{Command, Reply, UNIT_BYTES};
+use crate::{Command, Reply, Tenant, UNIT_BYTES, Usage};
+
+/// Tenants of which metrics are kept apart.
+const MOST_TENANTS: usize = 256;
 
 /// The service's counters, for a registry. Cheap to clone.
 #[derive(Clone)]
@@ -24,6 +28,18 @@ pub struct Metrics {
     free: Gauge,
     redundant: Gauge,
     members: Gauge,
+    tenant_bytes: Family<Gauge, 1>,
+    tenant_objects: Family<Gauge, 1>,
+    tenant_evicted: Family<Gauge, 1>,
+    tenants: Vec<(Tenant, OfTenant)>,
+}
+
+/// What is shown of one tenant.
+#[derive(Clone)]
+struct OfTenant {
+    bytes: Gauge,
+    objects: Gauge,
+    evicted: Gauge,
 }
 
 /// What a command does, in the order of [`KINDS`].
@@ -41,7 +57,7 @@ impl Kind {
             Command::Execute { operation: Operation::Read(_), .. } => Kind::Get,
             Command::Execute { operation: Operation::Store(_) | Operation::TooLarge, .. } => Kind::Set,
             Command::Execute { operation: Operation::Remove(_), .. } => Kind::Delete,
-            Command::Execute { .. } | Command::Flush => Kind::Other,
+            Command::Execute { .. } | Command::Flush(_) => Kind::Other,
         }
     }
 }
@@ -92,7 +108,15 @@ impl Metrics {
         let help = "Commands of the pool's clients by what became of them.";
         let family: Family<Counter, 2> =
             registry.family("verbena_coop_commands_total", help, ["operation", "outcome"], 20)?;
+        let of_tenants = |name: &str, help: &str| registry.family::<Gauge, 1>(name, help, ["tenant"], MOST_TENANTS);
         Ok(Metrics {
+            tenant_bytes: of_tenants("verbena_coop_tenant_bytes", "Memory of this node that a tenant's objects take.")?,
+            tenant_objects: of_tenants("verbena_coop_tenant_objects", "A tenant's objects in this node's memory.")?,
+            tenant_evicted: of_tenants(
+                "verbena_coop_tenant_evicted",
+                "A tenant's objects that left this node's memory for want of room, since it joined.",
+            )?,
+            tenants: vec![],
             commands: KINDS.map(|kind| OUTCOMES.map(|outcome| family.with([kind, outcome]))),
             get: registry.latency("verbena_coop_get_seconds", "From a read's arrival to its answer.")?,
             set: registry.latency("verbena_coop_set_seconds", "From a storage command's arrival to its answer.")?,
@@ -108,10 +132,31 @@ impl Metrics {
         })
     }
 
+    /// The same, with those of these tenants, and of clients of none.
+    pub(super) fn of_tenants(mut self, tenants: &[TenantConfig]) -> Metrics {
+        let configured = tenants.iter().map(|tenant| (tenant.tenant(), tenant.name.as_str()));
+        self.tenants = std::iter::once((Tenant::DEFAULT, DEFAULT_TENANT))
+            .chain(configured)
+            .map(|(tenant, name)| {
+                let [bytes, objects, evicted] =
+                    [&self.tenant_bytes, &self.tenant_objects, &self.tenant_evicted].map(|family| family.with([name]));
+                (tenant, OfTenant { bytes, objects, evicted })
+            })
+            .collect();
+        self
+    }
+
     pub(super) fn show(&self, node: &PoolNode) {
         self.members.set(node.members() as i64);
         let Some(coop) = node.coop() else { return };
         let bytes = |units: u32| i64::from(units) * UNIT_BYTES as i64;
+        for Usage { tenant, units, objects, evicted } in coop.holder().usage() {
+            if let Some((_, shown)) = self.tenants.iter().find(|(of, _)| *of == tenant) {
+                shown.bytes.set(bytes(units));
+                shown.objects.set(objects.into());
+                shown.evicted.set(i64::try_from(evicted).unwrap_or(i64::MAX));
+            }
+        }
         self.objects.set(coop.holder().len() as i64);
         self.entries.set(coop.table().len() as i64);
         self.free.set(bytes(coop.holder().free_units()));

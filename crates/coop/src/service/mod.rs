@@ -29,8 +29,8 @@ use verbena_service::executor::{Admission, Driver as _, Executor};
 use verbena_service::hosted::Hosted;
 use verbena_terms::{BootClock, ViewNumber};
 
-use crate::{Command, Object, Reply, SchemeName, Tally, UNIT_BYTES};
-pub use config::PoolConfig;
+use crate::{Command, Object, Reply, SchemeName, Tally, Tenant, UNIT_BYTES, Usage};
+pub use config::{DEFAULT_TENANT, PoolConfig, TenantConfig, is_tenant_name};
 use host::new as driver;
 pub use metrics::{Counts, Metrics};
 pub use node::Lender;
@@ -90,7 +90,7 @@ impl PoolService {
     /// # Errors
     /// If there can be no thread.
     pub fn start(config: &PoolConfig, metrics: Metrics) -> verbena_fabric::Result<PoolService> {
-        let settings = config.settings();
+        let (settings, metrics) = (config.settings(), metrics.of_tenants(&config.tenants));
         let (limits, memory) = (settings.limits, u64::from(settings.units) * UNIT_BYTES as u64);
         let driver = driver(settings, wall, Arc::new(BootClock), metrics.clone());
         let admission = Arc::new(Admission::new(COMMANDS));
@@ -135,9 +135,16 @@ impl PoolService {
         self.0.executor.with(|table| table.driver.machine().lenders())
     }
 
-    /// The keys that this node's clients read most, the hottest first, at most so many.
-    pub fn hottest(&self, most: usize) -> Vec<(Vec<u8>, u64)> {
-        self.0.executor.with(|table| table.driver.machine().coop().map_or(vec![], |coop| coop.hottest(most)))
+    /// The keys that this tenant's clients at this node read most, the hottest first, at most so many.
+    pub fn hottest(&self, tenant: Tenant, most: usize) -> Vec<(Vec<u8>, u64)> {
+        self.0.executor.with(|table| table.driver.machine().coop().map_or(vec![], |coop| coop.hottest(tenant, most)))
+    }
+
+    /// What each tenant has of this node's memory that has had anything.
+    pub fn usage(&self) -> Vec<Usage> {
+        self.0
+            .executor
+            .with(|table| table.driver.machine().coop().map_or(vec![], |coop| coop.holder().usage().collect()))
     }
 
     /// Another scheme for all nodes, as they hear of it. False if the node has no memory yet.
@@ -145,10 +152,13 @@ impl PoolService {
         self.0.executor.with(|table| table.driver.command(|node, _, _, _| node.choose(name)))
     }
 
-    /// Objects in this node's memory, in no order, at most so many.
-    pub fn objects(&self, most: usize) -> Vec<Object> {
+    /// Objects of this tenant in this node's memory, in no order, at most so many.
+    pub fn objects(&self, tenant: Tenant, most: usize) -> Vec<Object> {
         self.0.executor.with(|table| {
-            table.driver.machine().coop().map_or(vec![], |coop| coop.holder().objects().take(most).collect())
+            table.driver.machine().coop().map_or(vec![], |coop| {
+                let objects = coop.holder().objects().filter(|object| object.tenant == tenant);
+                objects.take(most).collect()
+            })
         })
     }
 }

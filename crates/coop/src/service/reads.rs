@@ -12,7 +12,8 @@ use super::wire::Layout;
 use crate::Completion;
 use crate::object::ReadBack;
 use crate::place::{Place, UNIT_BYTES};
-use crate::table::{BUCKET_WORDS, Geometry, HEADER_WORDS, Look};
+use crate::table::{BUCKET_WORDS, Geometry, HEADER_WORDS, Look, Table};
+use crate::tenant::Tenant;
 
 /// Bytes of one batch.
 const BATCH_BYTES: usize = 256 << 10;
@@ -60,9 +61,13 @@ impl Part {
 impl PoolRead {
     /// Of a table's head and both buckets of a key. The head comes first: a bucket that is read behind it is of the view that it names, or later.
     pub(super) fn table(id: u64, of: Incarnation, hash: u64, geometry: Geometry, until: Time) -> PoolRead {
+        let floor = Table::floor_word(Tenant::of(hash));
         let buckets = geometry.buckets_of(hash).map(|bucket| 8 * Geometry::word_of(bucket) as u64);
         let mut parts = vec![Part::bytes(0, 8 * HEADER_WORDS)];
         parts.extend(buckets.map(|at| Part::bytes(at, 8 * BUCKET_WORDS)));
+        if floor >= HEADER_WORDS {
+            parts.push(Part::word(8 * floor as u64));
+        }
         PoolRead { id, of, until, what: What::Table, parts, next: 0, posted: 0 }
     }
 
@@ -97,6 +102,9 @@ impl PoolRead {
                     for (word, bytes) in words.iter_mut().zip(part.read.chunks_exact(8)) {
                         *word = bytes.try_into().map_or(0, u64::from_le_bytes);
                     }
+                }
+                if let Some(floor) = self.parts.get(3) {
+                    look.set_floor(floor.word);
                 }
                 Completion::Table(Some(look))
             }

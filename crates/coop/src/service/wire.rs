@@ -3,7 +3,7 @@
 //! ```text
 //!  0        4         6         8
 //!  +--------+---------+---------+------------------------------------------+
-//!  | "VPOL" |    3    |    0    |  one letter, postcard 1 (varints)         |
+//!  | "VPOL" |    4    |    0    |  one letter, postcard 1 (varints)         |
 //!  +--------+---------+---------+------------------------------------------+
 //!
 //!  letter  = view from said
@@ -24,7 +24,7 @@ use verbena_terms::{Format, Incarnation, ViewNumber};
 use crate::message::Frame;
 
 /// What a letter begins with.
-pub const LETTER: Format = Format::new(*b"VPOL", 3);
+pub const LETTER: Format = Format::new(*b"VPOL", 4);
 /// Longest letter, in bytes. A longer one is refused unread.
 pub const MAX_LETTER_BYTES: usize = 48 * 1024;
 /// Entries of one hand-over: 30 bytes each at the most.

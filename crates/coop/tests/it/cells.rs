@@ -1,14 +1,16 @@
 //! The cells of Figures 7.4 and 7.5 with whole machines: what each scheme misses where nothing fails, files asked for uniformly through proxies, and two more
 //! nodes that only lend. A sixteenth of the chapter's files, and of its memory.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use verbena_cluster::{Lease, Member, Role, Roles, View};
 use verbena_coop::holder::{Memory, OwnMemory};
 use verbena_coop::object::{ReadBack, units};
-use verbena_coop::{Action, Clocks, Command, Completion, Coop, Frame, Reply, Rules, SchemeName, Settings, Tally};
+use verbena_coop::{
+    Action, Clocks, Command, Completion, Coop, Frame, Reply, Rules, SchemeName, Settings, Tally, Tenant,
+};
 use verbena_memcache::semantics::Answer;
 use verbena_memcache::{Exptime, Limits, Mode, Operation, Read, Store};
 use verbena_terms::{Incarnation, Time, ViewNumber};
@@ -50,6 +52,7 @@ impl Cell {
             limits: Limits::default(),
             scheme,
             mirror: false,
+            shares: BTreeMap::new(),
             rules: Rules::ALL,
         };
         let members: Vec<Incarnation> = (1..=proxies + passive).map(|rank| Incarnation::new(rank as u32, 1)).collect();
@@ -115,7 +118,7 @@ impl Cell {
     fn ask(&mut self, at: usize, file: usize, operation: Operation<'static>) -> Reply {
         self.ids += 1;
         let (id, value) = (self.ids, vec![file as u8; self.bytes]);
-        let command = Command::Execute { key: key(file), operation, value };
+        let command = Command::Execute { tenant: Tenant::DEFAULT, key: key(file), operation, value };
         self.act(at, Box::new(|coop, clocks, out| coop.command(id, command, clocks, out)));
         self.settle();
         self.replies.pop().expect("it is answered")

@@ -1,5 +1,6 @@
 //! A copy that is dropped does not come back while a read that began before may go on (rule K3).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use verbena_coop::holder::OwnMemory;
 use verbena_coop::object::{ReadBack, units};
 use verbena_coop::table::{Entry, Geometry};
 use verbena_coop::{
-    Action, Clocks, Command, Completion, Coop, Frame, Object, Place, Reply, Rules, SchemeName, Settings, Table,
+    Action, Clocks, Command, Completion, Coop, Frame, Object, Place, Reply, Rules, SchemeName, Settings, Table, Tenant,
     Version, hash_of,
 };
 use verbena_memcache::semantics::{Answer, Item};
@@ -38,6 +39,7 @@ impl Pair {
             limits: Limits::default(),
             scheme: SchemeName::Bcc,
             mirror: false,
+            shares: BTreeMap::new(),
             rules,
         };
         let mut reader = Coop::new(me, OwnMemory::new(64), settings);
@@ -53,7 +55,12 @@ impl Pair {
         reader.view(&view, &mut vec![]);
         let key = b"key".to_vec();
         let hash = hash_of(&key);
-        let object = Object { key, item: Item { value: b"value".to_vec(), ..Item::default() }, has_cas: false };
+        let object = Object {
+            tenant: Tenant::DEFAULT,
+            key,
+            item: Item { value: b"value".to_vec(), ..Item::default() },
+            has_cas: false,
+        };
         let place = Place::new(hash, other.rank, 5, units(&object.key, &object.item.value) as u32);
         let mut table = Table::new(1, 4);
         table.open(1);
@@ -67,8 +74,12 @@ impl Pair {
         let lease = Lease { until: Time::FAR, acknowledged: ViewNumber(1), in_effect: ViewNumber(1) };
         self.reader.lease(lease, self.now);
         let clocks = Clocks { now: self.now, seconds: 1 };
-        let command =
-            Command::Execute { key: b"key".to_vec(), operation: Operation::Read(Read::default()), value: vec![] };
+        let command = Command::Execute {
+            tenant: Tenant::DEFAULT,
+            key: b"key".to_vec(),
+            operation: Operation::Read(Read::default()),
+            value: vec![],
+        };
         let mut actions = vec![];
         self.reader.command(self.id, command, clocks, &mut actions);
         while let Some(action) = actions.pop() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use verbena_coop::holder::{Evicted, Memory, OwnMemory, Room};
 use verbena_coop::object::{FILLING, units};
-use verbena_coop::{Holder, Object, Version, hash_of};
+use verbena_coop::{Holder, Object, Tenant, Version, hash_of};
 use verbena_memcache::semantics::{Head, Item};
 
 use crate::random::Random;
@@ -12,7 +12,12 @@ use crate::random::Random;
 fn object(key: u64, bytes: usize, expires: u64) -> Object {
     let head = Head { expires, ..Head::default() };
     let value = vec![key as u8; bytes];
-    Object { key: format!("key{key}").into_bytes(), item: Item { head, value }, has_cas: false }
+    Object {
+        tenant: Tenant::DEFAULT,
+        key: format!("key{key}").into_bytes(),
+        item: Item { head, value },
+        has_cas: false,
+    }
 }
 
 fn store(holder: &mut Holder<OwnMemory>, object: &Object, version: u64, evicted: &mut Vec<Evicted>) -> Option<u32> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use verbena_coop::table::{Entry, Geometry};
-use verbena_coop::{Place, Table, Version, hash_of};
+use verbena_coop::{Place, Table, Tenant, Version, hash_of};
 use verbena_terms::Rank;
 
 use crate::random::Random;
@@ -87,8 +87,8 @@ fn what_is_below_the_floor_is_nothing() {
     let mut table = Table::new(4, 4);
     table.put(1, entry(1, 10));
     table.put(2, entry(2, 20));
-    table.raise_floor(Version(15));
-    table.raise_floor(Version(5));
+    table.raise_floor(Tenant::DEFAULT, Version(15));
+    table.raise_floor(Tenant::DEFAULT, Version(5));
     assert_eq!((table.get(1), table.get(2)), (None, Some(entry(2, 20))));
     assert_eq!(looked_up(&table, 1, table.geometry()), []);
     assert_eq!(table.iter().count(), 1);

@@ -10,7 +10,8 @@ use verbena_coop::holder::{Memory, OwnMemory};
 use verbena_coop::object::ReadBack;
 use verbena_coop::table::Geometry;
 use verbena_coop::{
-    Action, Clocks, Command, Completion, Coop, Frame, Place, Reply, Rules, SchemeName, Settings, Tally as Moved,
+    Action, Clocks, Command, Completion, Coop, Frame, Place, Reply, Rules, SchemeName, Settings, Share, Tally as Moved,
+    Tenant,
 };
 use verbena_memcache::Limits;
 use verbena_terms::{Incarnation, Time, ViewNumber};
@@ -111,10 +112,15 @@ pub struct World {
     mirror: bool,
     /// Of nodes that start. The seed chooses it, and now and then another is chosen while they run.
     scheme: SchemeName,
+    shares: BTreeMap<Tenant, Share>,
 }
 
 impl World {
     pub fn new(seed: u64, nodes: usize, rules: Rules) -> World {
+        World::with_tenants(seed, nodes, rules, BTreeMap::new())
+    }
+
+    pub fn with_tenants(seed: u64, nodes: usize, rules: Rules, shares: BTreeMap<Tenant, Share>) -> World {
         let random = Random::new(seed);
         let view = Arc::new(View::new(ViewNumber(1), vec![], vec![]).unwrap());
         let mut world = World {
@@ -135,6 +141,7 @@ impl World {
             loses: seed % 4 == 3,
             mirror: seed % 2 == 1,
             scheme: SchemeName::ALL[(seed / 12 + seed) as usize % SchemeName::ALL.len()],
+            shares,
         };
         for at in 0..nodes {
             let is_passive = at == nodes - 1 && seed.is_multiple_of(3);
@@ -176,7 +183,8 @@ impl World {
         let limits = Limits { value_bytes: 200, ..Limits::default() };
         let patience = Duration::from_millis(40);
         let (scheme, mirror, rules) = (self.scheme, self.mirror, self.rules);
-        Settings { units: UNITS, buckets: (1, 4), patience, limits, scheme, mirror, rules }
+        let shares = self.shares.clone();
+        Settings { units: UNITS, buckets: (1, 4), patience, limits, scheme, mirror, shares, rules }
     }
 
     fn restart(&mut self, at: usize) {

@@ -6,3 +6,5 @@ mod clients;
 mod history;
 mod processes;
 mod schemes;
+mod tenants;
+mod tls;

@@ -22,6 +22,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A process that ends with the test.
 pub struct Ended(Child);
 
+impl Ended {
+    pub fn of(process: Child) -> Ended {
+        Ended(process)
+    }
+}
+
 impl Drop for Ended {
     fn drop(&mut self) {
         // It may have ended already.
@@ -46,14 +52,19 @@ pub fn pool(directory: &Path, log: &str, more: &[&str]) -> (Ended, String) {
 }
 
 fn pool_at(directory: &Path, log: &str, listen: &str, more: &[&str]) -> (Ended, String) {
+    let (process, serving) = pool_with(directory, log, listen, more);
+    (process, serving["address"].as_str().unwrap().to_owned())
+}
+
+/// The same, with all that it says of itself.
+pub fn pool_with(directory: &Path, log: &str, listen: &str, more: &[&str]) -> (Ended, Value) {
     let (runtime, state) = (directory.join("run"), directory.join("state"));
     let mut command = verbena(&["pool", "--json", "--listen", listen, "--cluster-lease", "1s"]);
     command.arg("--node-runtime").arg(runtime).arg("--node-state").arg(state).args(more);
     let log = std::fs::File::create(directory.join(format!("{log}.log"))).unwrap();
     let command = command.current_dir(directory).stderr(log);
     let (process, line) = started(command, |line| line.contains(r#""event":"serving""#));
-    let serving: Value = serde_json::from_str(&line).unwrap();
-    (process, serving["address"].as_str().unwrap().to_owned())
+    (process, serde_json::from_str(&line).unwrap())
 }
 
 pub fn connect(at: &str) -> Client {

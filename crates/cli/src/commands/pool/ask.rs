@@ -1,8 +1,10 @@
 //! `verbena pool get`, `set` and the others: a client of a pool that runs.
 
+mod tenants;
 mod top;
 
 use std::io::{Read, Write, stdin};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -48,8 +50,13 @@ pub enum Command {
         after_long_help = "The keys are those of the pool that is asked. Where standard output is no terminal, each reading goes below the one before.\n\nExamples:\n  verbena pool top\n  verbena pool top --count 1 --json | jq .nodes"
     )]
     Top(top::Top),
-    /// Delete everything in the pool.
-    #[command(after_long_help = "Examples:\n  verbena pool flush")]
+    /// Show what each tenant has of the memory of the pool that is asked, and what its clients do there. A tenant's client sees its own tenant alone.
+    #[command(
+        after_long_help = "Bytes, items and connections stand beside what the tenant may have at most.\n\nExamples:\n  verbena pool tenants\n  verbena pool tenants --json --server /run/user/1000/pool.sock"
+    )]
+    Tenants(tenants::Tenants),
+    /// Delete everything in the pool that is of the same tenant as this client.
+    #[command(after_long_help = "Examples:\n  verbena pool flush\n  verbena pool flush --server 127.0.0.1:11213")]
     Flush(Flush),
 }
 
@@ -62,6 +69,15 @@ pub struct Reach {
     /// How long to wait for an answer.
     #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(5), value_parser = Lapse::or_seconds)]
     patience: Lapse,
+    /// The authorities that a pool with a certificate is believed by, PEM: the command speaks TLS then.
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// The user that the pool's file of users names: the commands are those of a client of its tenant.
+    #[arg(long, value_name = "NAME", requires = "password_file")]
+    user: Option<String>,
+    /// File with the user's password, its first line.
+    #[arg(long, value_name = "FILE", requires = "user")]
+    password_file: Option<PathBuf>,
     #[command(flatten)]
     pub(super) format: Format,
 }
@@ -138,7 +154,16 @@ pub struct Flush {
 
 impl Reach {
     pub(super) fn client(&self) -> Result<Client> {
-        Ok(Client::connect(&self.server, self.patience.0)?)
+        let mut client = match &self.tls_ca {
+            Some(authorities) => Client::connect_secure(&self.server, authorities, self.patience.0)?,
+            None => Client::connect(&self.server, self.patience.0)?,
+        };
+        if let (Some(user), Some(path)) = (&self.user, &self.password_file) {
+            let text = std::fs::read_to_string(path);
+            let text = text.map_err(|source| Error::System { doing: "read the password of the user", source })?;
+            client.authenticate(user, text.lines().next().unwrap_or_default())?;
+        }
+        Ok(client)
     }
 }
 
@@ -261,6 +286,7 @@ impl Command {
                 Ok(writeln!(out, "{scheme}")?)
             }
             Command::Top(top) => top.run(),
+            Command::Tenants(tenants) => tenants.run(),
             Command::Flush(Flush { reach }) => {
                 reach.client()?.flush()?;
                 report(reach.format, &Done { done: "flushed", key: None, was_there: None })
