@@ -1,4 +1,4 @@
-//! Whether an answer that is to be stored for everybody carries the value of one client's cookie.
+//! Whether an answer that is to be stored for all clients carries the value of one client's cookie.
 //!
 //! The application is not shown an ignored cookie, and still its answer may carry the value: from the address, from another field, or from a cookie
 //! that it sets. All values are looked for at once, as they came and with percent-encoding undone (Aho-Corasick), in the fields and then in the body as it grows.

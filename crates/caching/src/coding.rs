@@ -3,8 +3,8 @@
 //! Each coding of a page is a representation of its own, with a strong tag of its own: the origin's with [`SUFFIX`] and the coding's name before the last quote. So a
 //! range, a condition or another cache never takes bytes of one for those of another.
 //!
-//! The length of what is compressed tells something about it. A page that has both a secret and text that another site chose, such as a search's, gives the secret away letter
-//! by letter (BREACH). So nothing is coded for a request that says who asks.
+//! The compressed length tells something about the text. A page that has both a secret and text that another site chose, such as a search's, leaks the secret
+//! one character at a time (BREACH). So nothing is coded for a request that identifies its client.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -107,7 +107,7 @@ impl Coding {
         HeaderValue::from_maybe_shared(bytes::Bytes::from(tag)).ok()
     }
 
-    /// Makes the head of a page that of the page in this coding, of so many bytes.
+    /// Makes the head of a page that of the page in this coding, whose body has `bytes` bytes.
     pub fn head(self, headers: &mut HeaderMap, bytes: usize) {
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static(self.name()));
         headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes));
@@ -127,7 +127,7 @@ impl Codings {
         Codings(codings.into_iter().collect())
     }
 
-    /// Whether there is none.
+    /// Whether the set has no coding.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -203,7 +203,8 @@ impl Serialize for Codings {
     }
 }
 
-/// Whether an answer with this head and so many bytes may be coded: its type shrinks, it is not coded yet, and nothing forbids it.
+/// Whether an answer with this head and a body of `bytes` bytes may be coded: its type shrinks, it is not coded yet, and nothing
+/// forbids it.
 pub fn may_be_coded(status: StatusCode, headers: &HeaderMap, bytes: usize) -> bool {
     let has_page = status.is_success() || status.is_client_error();
     has_page
@@ -237,7 +238,7 @@ fn shrinks(headers: &HeaderMap) -> bool {
         || SHRINKING_SUFFIXES.iter().any(ends)
 }
 
-/// Whether a request says who asks: by a cookie that the route does not ignore, or otherwise.
+/// Whether a request identifies its client: by a cookie that the route does not ignore, or otherwise.
 fn says_who_asks(head: &request::Parts, cookies: &Cookies) -> bool {
     head.headers.contains_key(AUTHORIZATION) || cookies::pairs(&head.headers).any(|(name, _)| !cookies.ignores(name))
 }
@@ -276,7 +277,7 @@ impl Accepted {
     }
 }
 
-/// `q=0.5` in thousandths (RFC 9110 section 12.4.2). 0 for what is none.
+/// `q=0.5` in thousandths (RFC 9110 section 12.4.2). 0 for anything else.
 pub(crate) fn weight(parameter: &[u8]) -> u16 {
     let value = parameter.split_at_checked(1).filter(|(name, _)| name.eq_ignore_ascii_case(b"q"));
     let value = value.and_then(|(_, value)| value.trim_ascii_start().strip_prefix(b"=")).map(<[u8]>::trim_ascii);

@@ -2,7 +2,8 @@
 //!
 //! Directive names are case-insensitive and may carry arguments (RFC 9111 section 5.2); a qualified `private="x"` or `no-store=...` is
 //! taken as if it stood alone, which is what the RFC allows a cache that does not strip single fields. Directives that semicolons stand between
-//! are taken for what their writer meant. A life that cannot be read is none, and the answer is over at once (section 4.2.1).
+//! are taken for what their writer meant. A lifetime that cannot be read does not count, and the answer is stale at once
+//! (section 4.2.1).
 
 use std::time::Duration;
 
@@ -23,35 +24,36 @@ pub struct CacheControl {
     pub no_cache: bool,
     /// For one user.
     pub private: bool,
-    /// For everybody, even if the request was authenticated.
+    /// For all clients, even if the request was authenticated.
     pub public: bool,
-    /// Not to be used when its life is over.
+    /// Not to be used when it is stale.
     pub must_revalidate: bool,
-    /// Nobody on the way is to change the body.
+    /// No cache or proxy on the way may change the body.
     pub no_transform: bool,
     /// A request that wants a stored answer or none.
     pub only_if_cached: bool,
-    /// Not to be used by a shared cache when its life is over.
+    /// Not to be used by a shared cache when it is stale.
     pub proxy_revalidate: bool,
-    /// To be stored only by who knows what its status means, and then also if it says `no-store` (RFC 9111 section 5.2.2.3).
+    /// To be stored only by a cache that knows what its status means, and then also if it says `no-store` (RFC 9111 section
+    /// 5.2.2.3).
     pub must_understand: bool,
-    /// Seconds it lives.
+    /// Lifetime in seconds.
     pub max_age: Life,
-    /// Seconds it lives in shared caches.
+    /// Lifetime in shared caches, in seconds.
     pub s_maxage: Life,
-    /// How long after its life it may be answered while it is fetched anew (RFC 5861 section 3).
+    /// How long after its lifetime it may be answered while it is fetched anew (RFC 5861 section 3).
     pub stale_while_revalidate: Option<Duration>,
-    /// How long after its life it may be answered if the origin fails (RFC 5861 section 4).
+    /// How long after its lifetime it may be answered if the origin fails (RFC 5861 section 4).
     pub stale_if_error: Option<Duration>,
-    /// A request for what lives so long at least (RFC 9111 section 5.2.1.3).
+    /// A request for an answer that stays fresh for at least this long (RFC 9111 section 5.2.1.3).
     pub min_fresh: Option<Duration>,
     /// A request that takes what is over since so long at most; for ever if it does not say how long (RFC 9111 section 5.2.1.2).
     pub max_stale: Option<Duration>,
-    /// How long it lives is said in a way that cannot be read.
+    /// The message states its lifetime in a form that cannot be read.
     pub is_garbled: bool,
 }
 
-/// A life that may be said several times.
+/// A lifetime that a message may state several times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Life {
     /// The shortest.
@@ -83,7 +85,7 @@ impl CacheControl {
     }
 
     /// Of an answer's: with what is refused to caches in front of an application alone (RFC 9213 section 3.1, and the field that was there before it).
-    /// Refusals are obeyed whoever is meant; permissions are not taken from there, for they are not for a cache that validates.
+    /// Refusals are obeyed whichever cache they address; permissions are not taken from there, for they are not for a cache that validates.
     pub(crate) fn of_answer(headers: &HeaderMap) -> Self {
         let mut targeted = CacheControl::default();
         headers.keys().filter(|name| is_targeted(name)).for_each(|name| targeted.read(headers, name));
@@ -111,7 +113,7 @@ impl CacheControl {
         self.add(written.as_bytes(), false);
     }
 
-    /// Of what is doubtful refusals and lives are believed, and no permission.
+    /// Adds one directive. Of a doubtful one, refusals and lifetimes are believed, and no permission.
     fn add(&mut self, directive: &[u8], is_doubtful: bool) {
         let (name, argument) = match directive.iter().position(|byte| *byte == b'=') {
             Some(at) => (directive[..at].trim_ascii(), Some(directive[at + 1..].trim_ascii())),

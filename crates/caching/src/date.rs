@@ -6,8 +6,8 @@
 //!   Sun Nov  6 08:49:37 1994           asctime
 //! ```
 //!
-//! Capitals and small letters are the same, and the day of the week is not compared with the date. Anything else is no date: another zone than `GMT`, a
-//! digit too few, a second space.
+//! Case does not matter, and the day of the week is not compared with the date. Anything else is no date: another zone than `GMT`, a digit too few, a
+//! second space.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

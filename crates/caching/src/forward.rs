@@ -21,7 +21,7 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Who passes a message on: the pseudonym in `Via`.
+/// The node that passes a message on: the pseudonym in `Via`.
 #[derive(Clone, Debug)]
 pub struct Via(HeaderValue);
 
@@ -45,7 +45,7 @@ pub enum Unfit {
     Method,
     /// Its target is of a form that its method has not (RFC 9112 section 3.2): 400.
     Target,
-    /// It names no host, or several, or one that is none (RFC 9112 section 3.2): 400.
+    /// It names no host, or several, or its host is malformed (RFC 9112 section 3.2): 400.
     Host,
     /// Its body comes in a coding that is not known here (RFC 9112 section 6.1): 501.
     Coding,
@@ -84,15 +84,15 @@ pub fn received(head: &mut request::Parts) -> Result<(), Unfit> {
     if !target.is_some_and(|target| target.starts_with('/') || (target == "*" && head.method == Method::OPTIONS)) {
         return Err(Unfit::Target);
     }
-    // Some applications know fields by names in which `-` and `_`, or all that is no letter or digit, are one (CGI's HTTP_X_FORWARDED_HOST), and nobody looks
-    // at those here.
+    // Some applications know fields by names in which `-` and `_`, or all characters but ASCII letters and digits, are one (CGI's HTTP_X_FORWARDED_HOST), and
+    // no rule here looks at those.
     let is_plain = |name: &HeaderName| name.as_str().bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     let folded: Vec<HeaderName> = head.headers.keys().filter(|name| !is_plain(name)).cloned().collect();
     for name in folded {
         head.headers.remove(name);
     }
     if let Some(authority) = head.uri.authority() {
-        // The absolute form of a target wins (RFC 9112 section 3.2.2); whoever asks is no part of the host.
+        // The absolute form of a target wins (RFC 9112 section 3.2.2); the user in it is no part of the host.
         let host = authority.as_str().rsplit('@').next().unwrap_or_default();
         let host = HeaderValue::try_from(host).map_err(|_| Unfit::Host)?;
         head.headers.insert(HOST, host);
@@ -121,7 +121,7 @@ pub fn is_framed_plainly(headers: &HeaderMap) -> bool {
 fn meet_expectation(head: &mut request::Parts) -> Result<(), Unfit> {
     let mut expected = head.headers.get_all(EXPECT).iter();
     let is_known = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"100-continue");
-    // HTTP/1.0 has no such answer, and what it expects is nothing (RFC 9110 section 10.1.1).
+    // HTTP/1.0 has no such answer, and its `Expect` means nothing (RFC 9110 section 10.1.1).
     if head.version >= Version::HTTP_11 && !expected.all(is_known) {
         return Err(Unfit::Expectation);
     }
@@ -129,7 +129,7 @@ fn meet_expectation(head: &mut request::Parts) -> Result<(), Unfit> {
     Ok(())
 }
 
-/// A host in small letters, if it has others.
+/// A host in lower case, if it has capitals.
 fn small(host: &HeaderValue) -> Result<Option<HeaderValue>, Unfit> {
     let has_others = host.as_bytes().iter().any(u8::is_ascii_uppercase);
     let small = has_others.then(|| HeaderValue::from_bytes(&host.as_bytes().to_ascii_lowercase()));

@@ -66,7 +66,7 @@ impl Lifetime {
         u64::from(self.initial_age) + since_it_came.as_secs()
     }
 
-    /// Seconds that are left of its life; less than 0 when it is over. `ttl` in `Cache-Status` (RFC 9211 section 2.3).
+    /// Seconds until it is stale; less than 0 once it is. `ttl` in `Cache-Status` (RFC 9211 section 2.3).
     pub fn left(&self, since_it_came: Duration) -> i64 {
         i64::from(self.fresh_for) - i64::try_from(self.age(since_it_came)).unwrap_or(i64::MAX)
     }
@@ -75,7 +75,8 @@ impl Lifetime {
     pub fn judge(&self, since_it_came: Duration, wishes: &Wishes) -> Use {
         let (age, left) = (self.age(since_it_came), self.left(since_it_came));
         let seconds = |wish: Duration| i64::try_from(wish.as_secs()).unwrap_or(i64::MAX);
-        // Who takes none that is older than 0 seconds wants the origin asked, also in the second in which it came.
+        // A client that takes no answer older than 0 seconds wants the origin asked, also in the second in which
+        // the answer came.
         if wishes.no_cache || wishes.max_age.is_some_and(|most| most.is_zero() || age > most.as_secs()) {
             return Use::Validate;
         }
@@ -92,8 +93,8 @@ impl Lifetime {
         if -left < i64::from(self.while_revalidate) { Use::AnswerAndRefresh } else { Use::Validate }
     }
 
-    /// The same of one that was purged softly: its life is over, and it may be answered for as long as it could have been without the purge, while it is fetched anew.
-    /// How long ago it was purged nobody knows, so no request can say how stale it takes it.
+    /// The same of an answer that was purged softly: it is stale, and it may be answered for as long as it could have been without the purge, while it is
+    /// fetched anew. The time of the purge is not known, so no request can say how stale it takes it.
     pub fn judge_purged_softly(&self, since_it_came: Duration, wishes: &Wishes) -> Use {
         let wants_more = wishes.no_cache
             || wishes.min_fresh.is_some()
@@ -119,7 +120,7 @@ pub(crate) struct Storable {
     pub lifetime: Lifetime,
     /// It is for requests with `Authorization` as well (section 3.5).
     pub for_authorization: bool,
-    /// The answer says itself how long it lives, or that it is for all: so it is for requests with cookies as well.
+    /// The answer itself states its lifetime, or that it is for all: so it is for requests with cookies as well.
     pub is_explicit: bool,
 }
 

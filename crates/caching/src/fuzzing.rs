@@ -8,8 +8,8 @@
 //!  cache-control: public    header lines
 //! ```
 //!
-//! What is decided is held against a second reading of the same lines that knows fewer rules: an answer of which that reading says
-//! that it is private, or that anybody has forbidden to be stored, must not be stored.
+//! The decision is checked against a second reading of the same lines that knows fewer rules: an answer of which that reading says
+//! that it is private, or that it must not be stored by any cache, must not be stored.
 
 mod fields;
 

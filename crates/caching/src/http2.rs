@@ -15,7 +15,8 @@ pub(crate) fn as_http1(head: &mut request::Parts) -> Result<(), Unfit> {
         return Err(Unfit::Length);
     }
     if let Some(authority) = head.uri.authority() {
-        // A user is no part of it (section 8.3.1), and a `Host` that says something else is for a recipient that looks at that.
+        // An authority has no user (section 8.3.1), and a `Host` that says something else is for a recipient that looks at
+        // that.
         let is_other = |host: &HeaderValue| !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes());
         if authority.as_str().contains('@') || head.headers.get_all(HOST).iter().any(is_other) {
             return Err(Unfit::Host);

@@ -19,8 +19,8 @@ use crate::target::encoded_address;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(pub u128);
 
-/// Makes keys, under a secret: whoever does not know it finds no two pages that have one key, and no two bodies that have one tag. It is to be the same at all
-/// nodes, for they ask each other for words by these keys, and clients ask one for what they have of another.
+/// Makes keys, under a secret: a client that does not know it finds no two pages that have one key, and no two bodies that have one tag. The secret must be
+/// the same at all nodes, for they ask each other for words by these keys, and clients ask one node about pages that they got from another.
 #[derive(Clone)]
 pub struct Keys(SipHasher13);
 
@@ -49,8 +49,8 @@ impl Keys {
             .then(|| self.key(&head, Fields::of(&head.headers), &Route::default()))
     }
 
-    /// Of the page that has the host, the path and what the route leaves of the query of this request, and nothing else. Hosts that differ in the port of a scheme
-    /// alone are one here, and paths that RFC 3986 section 6.2.2 calls equivalent: who purges an address spells it as it is usually written.
+    /// Of the page that has the host, the path and what the route leaves of the query of this request, and nothing else. Hosts that differ in the port of a
+    /// scheme alone are one here, and paths that RFC 3986 section 6.2.2 calls equivalent: a purge spells an address as it is usually written.
     pub fn of_address_alone(&self, head: &request::Parts, route: &Route) -> Key {
         let path = Readings::of(head.uri.path()).spelled;
         let query = head.uri.query().map_or_else(String::new, |query| format!("?{query}"));
@@ -69,7 +69,7 @@ impl Keys {
     }
 
     /// No page's: what each page depends on whose route changes queries ([`Query`](crate::Query)), by host and path. An address that is
-    /// purged has the query as some client sent it, and who purges it does not know the routes.
+    /// purged has the query as some client sent it, and the sender of the purge does not know the routes.
     pub fn of_any_query(&self, head: &request::Parts) -> Key {
         let mut hash = self.0;
         let mut part = |bytes: &[u8]| {
@@ -200,8 +200,8 @@ impl Keys {
                 part(line);
                 continue;
             }
-            // `for` and `by` say who asks, and are different for everybody (RFC 7239 section 4). But some applications look at the first element alone, and
-            // some at no `X-Forwarded-*` where there is any.
+            // `for` and `by` name the client and the proxy, and differ between clients (RFC 7239 section 4). But some applications look at the first
+            // element alone, and some at no `X-Forwarded-*` where there is any.
             for element in line.split(|byte| *byte == b',') {
                 part(b"element");
                 for pair in pairs(element).filter(|pair| who(pair).is_none()) {
@@ -237,7 +237,7 @@ fn pairs(element: &[u8]) -> impl Iterator<Item = &[u8]> {
     element.split(|byte| *byte == b';').map(<[u8]>::trim_ascii)
 }
 
-/// The value of a pair that says who asks, or by whom it was asked.
+/// The value of a pair that names the client (`for`) or the proxy (`by`).
 fn who(pair: &[u8]) -> Option<&[u8]> {
     let of = |name: &[u8]| pair.split_at_checked(name.len()).filter(|(found, _)| found.eq_ignore_ascii_case(name));
     of(b"for=").or_else(|| of(b"by=")).map(|(_, value)| value)
@@ -316,7 +316,7 @@ mod tests {
         assert_ne!(forwarded("for=10.0.0.1, for=10.0.0.2;host=a"), forwarded("for=10.0.0.1;host=a, for=10.0.0.2"));
         assert_ne!(by_one, forwarded("for=10.0.0.1; Host=evil"));
         assert_ne!(by_one, forwarded("for=10.0.0.1;host=\"a, for=b, c\""));
-        // Whoever takes it apart without regard to quotes finds a host.
+        // A parser that takes it apart without regard to quotes finds a host.
         for hidden in [
             "for=\"x, host=evil, for=y\"",
             "for=\"x;host=evil\"",

@@ -21,12 +21,13 @@ impl Languages {
         Languages(languages.into_iter().collect())
     }
 
-    /// Whether there is none.
+    /// Whether the list is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The one that a request gets. `None`: it names none of them, and the application chooses, without being told what it names.
+    /// The language that a request gets. `None`: the request names none of these languages, and the application chooses, without
+    /// seeing what it names.
     ///
     /// `de-AT` is met by `de`, and `de` by `de-AT` where there is no `de`.
     pub fn chosen(&self, request: &HeaderMap) -> Option<&str> {

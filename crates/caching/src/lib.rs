@@ -5,10 +5,9 @@
 //! headers alone: RFC 9110 (semantics), RFC 9111 (caching), RFC 9211 (`Cache-Status`), and what a [`Route`] says of
 //! cookies and of writing.
 //!
-//! The way of a request: [`received`] makes its head what everybody looks at; [`Request::of`] says what it wants ([`Intent`]); a stored answer is found by [`Request::key`] and
-//! [`Variant`]; [`answer`] says whether it goes out whole or as 304; on a miss, [`store`] says whether what
-//! the origin sent may be kept, for how long, and under which headers. Every refusal is a named [`Reason`], which ends up in
-//! `Cache-Status` and in a metric.
+//! The way of a request: [`received`] puts its head into the form that all later steps read; [`Request::of`] says what it wants ([`Intent`]); a stored answer
+//! is found by [`Request::key`] and [`Variant`]; [`answer`] says whether it goes out whole or as 304; on a miss, [`store`] says whether what the origin sent
+//! may be kept, for how long, and under which headers. Every refusal is a named [`Reason`], which ends up in `Cache-Status` and in a metric.
 //!
 //! A [`Route`] is in one of three [`Mode`]s. In *standard* mode RFC 9111 holds as it stands ([`Lifetime`]), with validators ([`ask_whether`], [`freshened`]).
 //!

@@ -67,7 +67,7 @@ fn spelled(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     for (byte, encoded) in decoded(path) {
         let unreserved = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-        // What is no character of a path means its encoding; a % that encodes nothing means itself.
+        // A byte that no path may have means its encoding; a % that encodes nothing means itself.
         let foreign = byte <= b' ' || byte >= 0x7f;
         if (encoded && !unreserved) || foreign {
             out.extend_from_slice(format!("%{byte:02X}").as_bytes());

@@ -16,7 +16,7 @@ use crate::route::Route;
 pub struct Query {
     /// Names that the answers do not depend on, compared as they are spelled.
     pub ignore: Names,
-    /// Parameters are put in the order of their names. Those of one name stay in theirs.
+    /// Parameters are put in the order of their names. Those of one name keep their order.
     pub sort: bool,
 }
 

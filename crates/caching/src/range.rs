@@ -13,7 +13,8 @@ pub const MOST_RANGES: usize = 8;
 /// How a request for parts is answered from a whole page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parts {
-    /// With all of it: it asks for no part, in a way that is none, for too many, or for parts of another page than this one.
+    /// With all of it: it asks for no part, in a form that cannot be read, for too many, or for parts of another page than
+    /// this one.
     Whole,
     /// With these bytes, in the order in which they were asked for.
     Of(Vec<Range<u64>>),
@@ -21,7 +22,7 @@ pub enum Parts {
     Unsatisfiable,
 }
 
-/// What a request is to get of a page with these headers and so many bytes.
+/// What a request is to get of a page with these headers and `length` bytes.
 pub fn parts(head: &request::Parts, headers: &HeaderMap, length: u64) -> Parts {
     let mut lines = head.headers.get_all(RANGE).into_iter();
     let (Some(line), None) = (lines.next(), lines.next()) else { return Parts::Whole };

@@ -58,7 +58,8 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Whether it says of an answer that it is for who asked: of what others are answered nothing follows.
+    /// Whether it says of an answer that it is for its client alone: it implies nothing about answers to
+    /// other clients.
     pub const fn is_for_one(self) -> bool {
         matches!(self, Reason::Cookie | Reason::Authorization | Reason::Private | Reason::SetCookie | Reason::NoStore)
     }

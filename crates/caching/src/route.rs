@@ -25,7 +25,7 @@ pub struct Route {
     pub writes: Writes,
     /// By what a copy is found to be good.
     pub mode: Mode,
-    /// Whether a connection may become one of another protocol (WebSocket). What is written through it is bracketed by nobody.
+    /// Whether a connection may become one of another protocol (WebSocket). No update brackets what is written through it.
     pub upgrade: bool,
     /// In which codings stored pages are answered that came in none.
     pub compress: Codings,
@@ -140,7 +140,7 @@ fn more_careful<'a>(one: Cow<'a, Route>, other: Cow<'a, Route>) -> Cow<'a, Route
         mode,
         upgrade: one.upgrade && other.upgrade,
         compress: one.compress.and(&other.compress),
-        // What is told apart by neither is told apart by both.
+        // Where the two rules have different languages, pages are not distinguished by language.
         languages: if one.languages == other.languages { one.languages.clone() } else { Languages::default() },
         writes: writes.expect("invariant: each rule has one of the five"),
     })
@@ -162,7 +162,7 @@ fn is_border(byte: u8) -> bool {
     !byte.is_ascii_alphanumeric() && !matches!(byte, b'-' | b'_') && byte.is_ascii()
 }
 
-/// Which cookies matter (rule P9's remedy for session frameworks that set one for everybody). A name in `key` is ignored by nothing.
+/// Which cookies matter (rule P9's remedy for session frameworks that set one for every client). A name in `key` is never ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cookies {
     /// Names that the answers do not depend on: taken off requests that may be answered from the cache, and off stored answers.
@@ -171,7 +171,7 @@ pub struct Cookies {
     pub only: Option<Names>,
     /// Names whose values are part of a page's key: one copy for each value.
     pub key: BTreeSet<String>,
-    /// An answer is for everybody even if it sets an ignored cookie, or carries the value of one.
+    /// An answer is for all clients even if it sets an ignored cookie, or carries the value of one.
     pub publish: bool,
 }
 

@@ -56,7 +56,8 @@ pub struct CookieRule {
     /// Those whose value makes another page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<Vec<String>>,
-    /// Whether answers that set an ignored cookie, or carry the value of one, are for everybody nevertheless.
+    /// Whether answers that set an ignored cookie, or carry the value of one, are for all clients
+    /// nevertheless.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub publish: Option<bool>,
 }
@@ -183,7 +184,8 @@ pub fn resolve(rules: &[Rule], elsewhere: &Route) -> Vec<Route> {
     (0..rules.len()).map(resolved).collect()
 }
 
-/// A rule that says what holds. An empty list is left out: it would be told to have no effect.
+/// A rule that says what holds. An empty list is left out: the check of rules would report that it has no
+/// effect.
 impl From<Route> for Rule {
     fn from(route: Route) -> Self {
         let Route { prefix, cookies, query, writes, mode, upgrade, compress, languages } = route;

@@ -1,6 +1,6 @@
 //! What another library of the same RFC thinks (`http-cache-semantics`), and why it thinks otherwise where it does.
 //!
-//! A difference that is not among [`Explained`] fails. Each of these is shown by an example as well, so that none stays here that is none any more.
+//! A difference that is not among [`Explained`] fails. An example shows each of these as well, so that the list keeps no difference that is gone.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -20,11 +20,13 @@ enum Explained {
     KnowsFewerStatuses,
     /// What can never be used again, neither as it is nor after asking, takes no room here.
     IsOfNoUse,
-    /// It stores an answer that sets a cookie, and gives it no life. Here it is not stored (RFC 9111 section 7.3).
+    /// It stores an answer that sets a cookie, and gives it no lifetime. Here it is not stored (RFC 9111 section
+    /// 7.3).
     SetsCookie,
     /// It stores what `Vary: *` can match no request. Here it is not stored.
     VariesByAll,
-    /// It gives a life of 0 to what says `proxy-revalidate`. That is about what is stale (RFC 9111 section 5.2.2.8).
+    /// It gives a lifetime of 0 to what says `proxy-revalidate`. That is about what is stale (RFC 9111 section
+    /// 5.2.2.8).
     ProxyRevalidateOfFresh,
     /// It takes `s-maxage` beside a `max-age` that cannot be read. Here what is garbled is over (RFC 9111 section 4.2.1).
     GarbledBesideRead,
@@ -34,7 +36,8 @@ enum Explained {
     StaleBySoMuch,
     /// A request for nothing older than 0 seconds: it answers with what came within this second. Here the application is asked.
     OlderThanNothing,
-    /// A request that wants more life than is left takes no stale answer here, though it says `max-stale` too.
+    /// A request that wants a longer remaining lifetime than there is takes no stale answer here, though it
+    /// says `max-stale` too.
     FreshAndStale,
 }
 
@@ -135,7 +138,7 @@ impl Case {
         Ok(stored.standard.expect("in standard mode"))
     }
 
-    /// Theirs. How old the answer is they take from `Age` alone, and it is told so.
+    /// The other library's policy. It reads the age of the answer from `Age` alone, so the age is set there.
     fn policy(&self, age: u32) -> CachePolicy {
         let mut response = http::Response::builder().status(self.status).body(()).unwrap();
         *response.headers_mut() = self.answer();
@@ -235,7 +238,8 @@ fn cases() -> impl Strategy<Value = Case> {
     );
     (answer, prop::sample::select(wish.to_vec()), 0u32..200).prop_map(|(answer, wish, after)| {
         let (status, control, expires, changed, made, age, is_tagged, vary, sets_cookie, is_authorized) = answer;
-        // Of two lives of one kind the shortest counts here, and there the answer is one to be asked about when it is over: lines that nobody writes.
+        // Of two lifetimes of one kind the shortest counts here, and there the answer is one to be asked about when it is stale: no origin writes
+        // such lines.
         let mut names: Vec<&str> = Vec::new();
         let control = control.into_iter().filter(|said: &&'static str| {
             let name = said.split('=').next().unwrap();

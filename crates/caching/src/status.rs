@@ -31,7 +31,8 @@ pub enum CacheStatus {
         collapsed: bool,
         /// A token that says more.
         detail: Option<&'static str>,
-        /// That it is the reason of an earlier answer. A parameter of its own behind it, of ours.
+        /// That it is the reason of an earlier answer. It appears as a parameter of its own that no RFC
+        /// defines.
         remembered: bool,
     },
 }

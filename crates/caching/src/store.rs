@@ -93,7 +93,7 @@ fn standard(request: &Request, head: &request::Parts, route: &Route, arrival: &A
     if cookies::sets_one(answer, &route.cookies) {
         return Err(Reason::SetCookie);
     }
-    // A cookie may be of one user. Who says how long an answer lives has thought of it.
+    // A cookie may be of one user. An origin that states a lifetime has taken that into account.
     if request.credentials == Some(Reason::Cookie) && !storable.is_explicit {
         return Err(Reason::Cookie);
     }
@@ -183,7 +183,8 @@ fn is_final(status: StatusCode) -> bool {
     )
 }
 
-/// Events that go on as long as somebody listens: whoever waited for their end would not get the first one.
+/// Events that go on as long as a client listens: a reader that waited for their end would not get the first
+/// one.
 fn is_stream(answer: &HeaderMap) -> bool {
     let media =
         answer.get(CONTENT_TYPE).map(|media| media.as_bytes().split(|byte| *byte == b';').next().unwrap_or(b""));
@@ -198,7 +199,8 @@ fn lifetime(control: &CacheControl, answer: &HeaderMap, now: SystemTime) -> Resu
     }
     let expires = || {
         let said = answer.get(EXPIRES)?;
-        // A number is a way to say that it is over (RFC 9111 section 5.3). Whoever writes a date that cannot be read may mean one to come.
+        // A number is a way to say that it is stale (RFC 9111 section 5.3). An origin that writes a date that cannot be read may mean one
+        // to come.
         let is_number = said.to_str().is_ok_and(|said| said.trim().parse::<i64>().is_ok());
         let Some(expires) = date(said) else { return (!is_number).then_some(Err(Reason::Expired)) };
         // An answer without a date is of the moment it came (RFC 9110 section 6.6.1).

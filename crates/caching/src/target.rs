@@ -12,7 +12,8 @@ fn is_encoded(byte: u8) -> bool {
     matches!(byte, b'"' | b'<' | b'>' | b'`' | 0x80..)
 }
 
-/// Whether a target is no URI for bytes that can be encoded. Once they are, there are none.
+/// Whether a target is no URI because of bytes that can be encoded. Once they are encoded, no such bytes are
+/// left.
 pub fn is_unencoded(target: &[u8]) -> bool {
     let has_control = target.iter().any(u8::is_ascii_control);
     !has_control && target.iter().any(|&byte| is_encoded(byte)) && Uri::try_from(target).is_err()

@@ -19,8 +19,8 @@ const SECONDS: [&str; 4] = ["max-age", "s-maxage", "stale-if-error", "stale-whil
 /// In the place of an argument of a kind that no directive has.
 const NO_ARGUMENT: &str = "?";
 
-/// What the nearest field says. One that is no dictionary, an empty one, or one whose lives are no numbers is as if it were not there (section 2.1); but what it
-/// refuses is refused.
+/// What the nearest field says. A field that is no dictionary, is empty, or has lifetimes that are no numbers is as if it were not there (section 2.1); but
+/// what it refuses is refused.
 pub(crate) fn of(answer: &HeaderMap) -> Option<CacheControl> {
     TARGETS.iter().find_map(|name| read(answer, name)).or_else(|| of_surrogates(answer))
 }
@@ -35,7 +35,8 @@ fn read(answer: &HeaderMap, name: &str) -> Option<CacheControl> {
     let (mut control, mut has_life_of_no_number) = (CacheControl::default(), false);
     for (directive, value) in &dictionary(answer, name)? {
         let mut is_number = false;
-        // What has an argument that it does not have is believed to be said all the same, and no life can be read from it.
+        // A directive with an argument that it does not take counts as said all the same, and no lifetime can be read from
+        // it.
         let argument = match value {
             ListEntry::Item(item) => match &item.bare_item {
                 // `?0` says that it is not so.
@@ -58,7 +59,8 @@ fn read(answer: &HeaderMap, name: &str) -> Option<CacheControl> {
     is_believed.then_some(control)
 }
 
-/// A refusal however it is written, or a life that is for all surrogates: one with a parameter is for the one that it names.
+/// A refusal however it is written, or a lifetime that is for all surrogates: one with a parameter is for the one that it
+/// names.
 fn of_surrogates(answer: &HeaderMap) -> Option<CacheControl> {
     if !answer.contains_key(SURROGATE_CONTROL) {
         return None;

@@ -57,7 +57,7 @@ impl Variant {
         &self.names
     }
 
-    /// Whether there is nothing to choose by.
+    /// Whether the pages of this variant do not vary by any field.
     pub fn is_plain(&self) -> bool {
         self.names.is_empty()
     }
@@ -135,7 +135,8 @@ fn weighted(element: &[u8]) -> Vec<u8> {
     if digits == b"1" { coding.to_vec() } else { [coding, b";q=", &digits].concat() }
 }
 
-/// A list in one spelling. `None` if it has quotes, within which spaces and capitals may matter, or if there is none.
+/// A list in one spelling. `None` if it has quotes, within which spaces and capitals may matter, or if the field is
+/// missing.
 fn list(request: &HeaderMap, name: &str) -> Option<Vec<u8>> {
     let lines: Vec<&[u8]> = request.get_all(name).into_iter().map(|line| line.as_bytes()).collect();
     if lines.is_empty() || lines.iter().any(|line| line.contains(&b'"')) {
@@ -144,7 +145,7 @@ fn list(request: &HeaderMap, name: &str) -> Option<Vec<u8>> {
     Some(lines.into_iter().flat_map(split_list).map(bare).collect::<Vec<_>>().join(&b','))
 }
 
-/// Without space beside `;` and `=`, and in small letters.
+/// Without space beside `;` and `=`, and in lower case.
 fn bare(element: &[u8]) -> Vec<u8> {
     let pairs = element.split(|byte| *byte == b';').map(|pair| {
         let sides = pair.splitn(2, |byte| *byte == b'=').map(|side| side.trim_ascii().to_ascii_lowercase());

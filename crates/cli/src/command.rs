@@ -105,7 +105,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<ExitCode> {
     }
 }
 
-/// Whether a flag has no value because the variable that stands for it is empty: nobody wrote the flag that the error would name.
+/// Whether a flag has no value because the variable that stands for it is empty: the user did not write the flag that the error
+/// would name.
 fn is_of_empty_variable(error: &clap::Error) -> bool {
     let is_of_config =
         |named: &ContextValue| matches!(named, ContextValue::String(name) if name.starts_with("--config "));

@@ -32,7 +32,7 @@ pub enum Error {
     /// The configuration cannot be read or has mistakes.
     #[error(transparent)]
     Configuration(#[from] config::Error),
-    /// A log filter that is none.
+    /// A log filter that cannot be read.
     #[error("--log {filter:?}: {reason}; for example `info` or `warn,verbena_node=debug`")]
     LogFilter {
         /// What was given.
@@ -129,7 +129,7 @@ pub enum Error {
         /// Its exit code.
         exit_code: u8,
     },
-    /// Nobody lets this user make networks.
+    /// The system does not let this user make networks.
     #[error(
         "networks cannot be made: that takes root, or a user namespace, which is refused ({source}); look at the settings \
          user.max_user_namespaces, kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns"
@@ -138,7 +138,7 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
-    /// Nobody answers at an address that was given.
+    /// No helper answers at an address that was given.
     #[error("no helper answers at {at}: is it the address of node.api?")]
     NothingThere {
         /// The address.
@@ -159,7 +159,7 @@ pub enum Error {
         given: String,
         /// The newest view of the node that was asked.
         view: ViewNumber,
-        /// Who is in it.
+        /// The names of its members.
         names: Vec<String>,
     },
     /// No view without a member came in time.
@@ -167,7 +167,7 @@ pub enum Error {
         "after {waited} there is no view in effect without {who}; `verbena cluster views` shows what has happened since"
     )]
     StillIn {
-        /// Who was to go.
+        /// The incarnation that was to go.
         who: Incarnation,
         /// How long was waited.
         waited: Lapse,
@@ -222,10 +222,10 @@ impl From<serde_json::Error> for Error {
 }
 
 impl Error {
-    /// Tells the user, as far as nothing was told yet, and gives the exit code.
+    /// Prints the error, unless it was printed already, and gives the exit code.
     pub fn report(self) -> ExitCode {
         let mut stderr = anstream::stderr().lock();
-        // Nobody is left to be told if standard error is gone too.
+        // If standard error is gone too, the error has no reader left.
         let _ = match &self {
             Error::CommandLine(error) => error.print(),
             Error::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! What to do about an address where nothing can listen: who holds it, or what a port takes.
+//! What to do about an address where nothing can listen: which process holds it, or what a port takes.
 
 use std::fs;
 use std::io::{self, ErrorKind};

@@ -37,7 +37,7 @@ fn enter_user_namespace() -> io::Result<()> {
             other => break other?,
         }
     }
-    // Whoever may not drop groups may name its own alone (user_namespaces(7)).
+    // A user that may not drop groups may map only its own group (user_namespaces(7)).
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("0 {} 1", user.as_raw()))?;
     fs::write("/proc/self/gid_map", format!("0 {} 1", group.as_raw()))

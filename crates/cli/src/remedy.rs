@@ -23,7 +23,8 @@ pub fn of(error: &Error) -> Option<String> {
     }
 }
 
-/// Who may use what was refused: the owner of the file, or of the nearest directory above it that can be seen.
+/// Which user may use what was refused: the owner of the file, or of the nearest directory above it that can
+/// be seen.
 fn of_another(path: &Path) -> Option<String> {
     let me = rustix::process::geteuid().as_raw();
     let (found, owner) = path.ancestors().find_map(|path| Some((path, path.metadata().ok()?.uid())))?;

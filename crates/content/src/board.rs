@@ -1,6 +1,7 @@
 //! The home's own copy of its words: which are busy, how often each moved, and when each dependency moved last.
 //!
-//! A page word takes 24 bytes here and 24 in the table that proxies read, with its hard word and its change word. Who holds it is kept beside them, and only while somebody does.
+//! A page word takes 24 bytes here and 24 in the table that proxies read, with its hard word and its change word. The number of updates that hold a word is
+//! kept beside them, and only for words that are held.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,7 @@ pub(crate) struct Board {
     last_of_all: Last,
     /// H3: hard purges leave their generation, and other updates theirs.
     notes: Notes,
-    /// How many open updates keep a page word busy: those that are.
+    /// How many open updates keep a page word busy, for the words that are busy.
     holders: BTreeMap<u64, u32>,
     everything: Word,
     holders_of_everything: u32,
@@ -38,8 +39,9 @@ pub(crate) struct Board {
 }
 
 impl Board {
-    /// Words that begin where no earlier life of this node can have come: 2^31 movements before the next one's
-    /// (rule C1). Proxies compare the incarnation too, so even a life that moves more often confuses nobody.
+    /// Words that begin where no earlier incarnation of this node can have come: 2^31 movements before those
+    /// of the next one (rule C1). Proxies compare the incarnation too, so even an incarnation with more
+    /// movements confuses no proxy.
     pub(crate) fn new(table: PageTable, stamps: u32, notes: Notes) -> Self {
         let origin = u64::from(table.home().start) << 31;
         let free = Word::new(origin, false);
@@ -116,7 +118,7 @@ impl Board {
         out.push(HomeAction::Store { offset: PageTable::clock_offset(), word: self.clock });
     }
 
-    /// Bumps a page word without anybody holding it. Updates of what its copies were made of may not reach it from now on: that counts as a hard purge.
+    /// Bumps a page word without holding it. Updates of what its copies were made of may not reach it from now on: that counts as a hard purge.
     pub(crate) fn bump(&mut self, slot: u64, out: &mut Vec<HomeAction>) {
         let word = self.pages[slot as usize];
         self.note(slot, Change::Hard, out);
@@ -137,7 +139,7 @@ impl Board {
         self.notes.note((&mut self.last[slot as usize], offsets), (change, next), out);
     }
 
-    /// Gives a page word back, with a bump if `moved`; it is free when nobody else holds it.
+    /// Gives a page word back, with a bump if `moved`; it is free when no other update holds it.
     pub(crate) fn release(&mut self, slot: u64, moved: bool, out: &mut Vec<HomeAction>) {
         let holders = self.holders.get_mut(&slot).expect("invariant: what is released was held");
         *holders -= 1;

@@ -4,7 +4,7 @@
 //!
 //! | field | form | source |
 //! |---|---|---|
-//! | `Verbena-Dependencies` | structured field, a list of strings or tokens | ours, RFC 9651 |
+//! | `Verbena-Dependencies` | structured field, a list of strings or tokens | this project, RFC 9651 |
 //! | `Surrogate-Key` | names between spaces | Fastly, Akamai |
 //! | `Cache-Tag` | names between commas | Cloudflare, Akamai |
 //! | `Cache-Groups` | structured field, a list of strings | RFC 9875 |

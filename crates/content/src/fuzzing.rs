@@ -203,7 +203,7 @@ fn named(field: DependencyField, value: &[u8]) -> Vec<Vec<u8>> {
         true => member.name,
         false => member.name.trim_ascii().to_vec(),
     });
-    // The empty string is a name in a list of strings; between separators it is none.
+    // The empty string is a name in a list of strings, but not between separators.
     trimmed.filter(|name| structured || !name.is_empty()).collect()
 }
 

@@ -14,7 +14,7 @@ use crate::table::Word;
 /// Words of a page as they were read at its home, in any order but in one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Words {
-    /// Whose table they were read from.
+    /// The home whose table they were read from.
     pub home: Incarnation,
     /// The page word.
     pub word: Word,
@@ -124,7 +124,7 @@ impl Stamp {
         Stamp { home, word, common, clock }
     }
 
-    /// Whose words it is compared with.
+    /// The home whose words it is compared with.
     pub fn home(&self) -> Incarnation {
         Incarnation::from_word(self.home)
     }

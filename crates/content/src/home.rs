@@ -7,9 +7,9 @@
 //! What an updater's incarnation has open here changes in four ways: a begin adds, an end removes, a sync removes what
 //! it does not name, and the settling of a dead incarnation removes all. Whatever is removed bumps.
 //!
-//! A home that was none before does not know what is open elsewhere. It keeps its everything word busy until every
-//! incarnation of the views up to its first has sent its whole open set in a view in which this home is one, or was
-//! settled. So every member runs an updater, if only to say that it has nothing open.
+//! A node that becomes a home does not know what is open elsewhere. It keeps its everything word busy until every
+//! incarnation of the views up to its first has sent its whole open set in a view in which this node is a home, or
+//! was settled. So every member runs an updater, if only to say that it has nothing open.
 
 mod departure;
 mod registration;
@@ -64,7 +64,7 @@ impl Default for HomeLimits {
     }
 }
 
-/// What a home wants done. To be done in order: a word is stored before anybody is told.
+/// What a home wants done, in this order: a word is stored before any other node learns of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HomeAction {
     /// Store a word into the own page table.
@@ -87,7 +87,7 @@ pub enum HomeAction {
     /// Send a message to its addressee. May be lost.
     Send(Message),
     /// Read the record of open updates that this departed incarnation kept, and give it to [`Home::recorded`] (rule P6).
-    /// A record that nobody can read is not given: the incarnation is settled in time.
+    /// A record that cannot be read is not given: the incarnation is settled in time.
     ReadRecord {
         /// The incarnation.
         of: Incarnation,
@@ -132,7 +132,7 @@ pub struct Home {
     open: BTreeMap<(Incarnation, u64), Open>,
     in_flight: BTreeMap<Dependency, u32>,
     streams: BTreeMap<Incarnation, Stream>,
-    /// Whose open updates are not known yet; `None` before the first view.
+    /// The updaters whose open updates are not known yet; `None` before the first view.
     awaiting: Option<BTreeSet<Incarnation>>,
     leaving: BTreeMap<Incarnation, Departure>,
 }
@@ -231,7 +231,7 @@ impl Home {
         self.views.push(Arc::clone(view));
         if self.awaiting.is_none() && is_home(view, self.me) {
             let updaters = updaters_until(view);
-            // Of nobody there is nothing to hear, and so nothing would release it later.
+            // Without updaters no message will come, and so nothing would release it later.
             if updaters.is_empty() && self.rules.new_homes_busy {
                 self.release_as_new(out);
             }
@@ -293,8 +293,8 @@ impl Home {
         out.push(HomeAction::Acknowledge { to: updates.from, word: updates.word, value });
     }
 
-    /// P5's exception to F5: a view that was learnt of counts as well as the acknowledged one. Who has left the newest
-    /// view is not heard any more: it is being settled.
+    /// P5's exception to F5: a view that was learnt of counts as well as the acknowledged one. The home takes no more
+    /// updates of an updater that has left the newest view: it is being settled.
     fn may_update(&self, updater: Incarnation, view: ViewNumber) -> bool {
         self.views.iter().any(|known| known.number() == view && is_home(known, self.me))
             && self.views.last().is_some_and(|newest| is_updater(newest, updater))

@@ -6,9 +6,9 @@
 //!   that stands bumps the word first (rule P2), so the other's copy is dead. A proxy finds its copies by the whole key,
 //!   never by the hash.
 //!
-//! The key is secret, so that nobody outside can choose names that share one and make a cache miss at will. It must be
-//! the same on every node, or an update here would not touch what a page there depends on: so its fingerprint stands
-//! in the page table and in every frame of updates, and a mismatch is refused.
+//! The key is secret, so that a stranger cannot choose names that share a hash and make a cache miss at will. It must
+//! be the same on every node, or an update here would not touch what a page there depends on: so its fingerprint
+//! stands in the page table and in every frame of updates, and a mismatch is refused.
 
 use std::fmt;
 use std::hash::Hasher as _;
@@ -130,7 +130,7 @@ impl Names {
         self.hash(b'f', b"verbena content names")
     }
 
-    /// A secret under which whoever keeps pages makes the keys that it finds them by: the same at every node, and it tells nothing about this key.
+    /// The secret from which a proxy makes the keys of its pages: the same at every node, and it reveals nothing about this key.
     pub fn page_secret(&self) -> [u8; 16] {
         let mut hasher = sip128::SipHasher24::new_with_key(&self.key);
         hasher.write(b"spages");

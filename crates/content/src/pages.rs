@@ -1,8 +1,8 @@
 //! What each page at a home depends on, both ways round, within bounds.
 //!
 //! Memory is about 48 bytes a page and twice 24 bytes a dependency of a page. When a bound is reached the page that was
-//! registered longest ago is dropped (a home does not see hits, so it cannot know which one is used least); whoever
-//! drops a page must bump its word (rule P7), so that copies of it are not served for ever.
+//! registered longest ago is dropped (a home does not see hits, so it cannot know which one is used least); the caller
+//! that drops a page must bump its word (rule P7), so that copies of it are not served for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -11,10 +11,10 @@
 //!                                +----------------------> not stored: who waited goes to the origin
 //! ```
 //!
-//! A fill whose body takes long goes on by itself: who waited for it goes to the origin, and the page is stored when it is here.
+//! A fill whose body takes long goes on by itself: its waiters go to the origin, and the page is stored when it is here.
 //!
-//! Who waits is served the page only if the home accepts it: acceptance means that the page was current at a moment
-//! after the registration was sent, and so after everybody who waits had arrived.
+//! Waiters are served the page only if the home accepts it: acceptance means that the page was current at a moment
+//! after the registration was sent, and so after every waiter had arrived.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -88,7 +88,7 @@ pub enum Alone {
     /// An update is open: the page could not be registered.
     #[error("an update is open")]
     Busy,
-    /// An earlier answer must not be stored, for the reason that was told.
+    /// An earlier answer must not be stored, for the reason given here.
     #[error("an earlier answer could not be stored: {0}")]
     Unstorable(&'static str),
     /// The application has just failed to make it.
@@ -269,7 +269,7 @@ impl<K: Ord + Clone> Reader<K> {
     }
 
     /// The fill waited, and is forwarded only now. These words, which were read since, take the place of those that it began with: what moved
-    /// them meanwhile is no reason to refuse it. Who has joined it arrived before. Words under which it could not begin change nothing.
+    /// them meanwhile is no reason to refuse it. Its waiters arrived before. Words under which it could not begin change nothing.
     pub fn waited(&mut self, id: FillId, (view, words): (ViewNumber, Words), lease: &Lease, now: Time) {
         if lease.valid_at(now) == Some(view)
             && let Some(fill) = self.fills.get_mut(&id).filter(|fill| fill.registering.is_none())
@@ -315,8 +315,8 @@ impl<K: Ord + Clone> Reader<K> {
             word: fill.words.word,
             common: fill.words.common(fill.kind),
         };
-        // From here on nobody joins (rule P8). Of a standard page nobody begins another fill either: which of two answers is the newer is
-        // told by nothing but their order (rule H6).
+        // From here on no request joins (rule P8). Of a standard page no other fill begins either: only their order tells which of two
+        // answers is the newer (rule H6).
         if self.rules.waiters_early && (fill.kind == Kind::Coherent || !self.rules.one_refresh) {
             let key = fill.key.clone();
             self.close(&key, id);
@@ -353,7 +353,7 @@ impl<K: Ord + Clone> Reader<K> {
     }
 
     /// The home has answered. `lease` and `now` were taken after its message arrived. `None` if it is not about a
-    /// fill under way: late, or somebody else's.
+    /// fill under way: it is late, or belongs to another reader.
     pub fn registered(&mut self, registered: &Registered, lease: &Lease, now: Time) -> Option<Settled<K>> {
         let id = FillId(registered.request);
         let fill = self.fills.get(&id)?;

@@ -5,8 +5,8 @@
 //! forward nothing more: its process is gone, or its lease has ended. Then the record holds every update that can still
 //! reach the database.
 //!
-//! A record outlives the process and not the boot. Each incarnation has its own, so a later life of the node overwrites
-//! nothing. Whatever is wrong with a record, or in the way of reading it, makes it [`Recorded::Unknown`].
+//! A record outlives the process and not the boot. Each incarnation has its own, so a later incarnation of the node
+//! overwrites nothing. Whatever is wrong with a record, or in the way of reading it, makes it [`Recorded::Unknown`].
 
 use verbena_cluster::View;
 use verbena_terms::Incarnation;

@@ -28,9 +28,9 @@ pub struct Rules {
     pub recorded_first: bool,
     /// P6: the record of an incarnation that may still act is not read.
     pub records_outlast: bool,
-    /// P6: who says that it leaves at rest has nothing open.
+    /// P6: an incarnation that says that it leaves at rest has nothing open.
     pub rest_is_true: bool,
-    /// P6: who leaves begins nothing more.
+    /// P6: an incarnation that leaves begins nothing more.
     pub leavers_begin_nothing: bool,
     /// P7: view and lease are looked at again before the client is answered.
     pub checked_again: bool,

@@ -1,11 +1,12 @@
 //! The scheme `serialised`: readers and one writer of a document take turns (dissertation section 5.2, Table 5.1).
 //!
 //! This is the papers' application module: an application asks before it reads a document and says when it has read it;
-//! an update waits until nobody reads, and whoever asks after it waits until it is done. Off by default: it makes
-//! readers wait for writers, which the page words never do.
+//! an update waits until no client reads, and requests that come after the update wait until it is done. Off by
+//! default: it makes readers wait for writers, which the page words never do.
 //!
-//! Two queues, RQ of who reads now and UQ, which is empty or begins with the update and goes on with the reads that came
-//! after it. If UQ is not empty and RQ is, the update is in progress. The table, with what is erroneous left out:
+//! Two queues, RQ of the reads under way and UQ, which is empty or begins with the update and goes on with the reads
+//! that came after it. If UQ is not empty and RQ is, the update is in progress. The table, with what is erroneous left
+//! out:
 //!
 //! | event | RQ | UQ | rule |
 //! |---|---|---|---|
@@ -33,7 +34,7 @@ pub type ClientId = u64;
 /// One request of one client, named by the caller, used once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SerialisedRequest {
-    /// Who asks.
+    /// The client that asks.
     pub client: ClientId,
     /// Which of its requests.
     pub number: u64,
@@ -42,17 +43,17 @@ pub struct SerialisedRequest {
 /// What happened to a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SerialisedEvent {
-    /// IRR: somebody wants to read.
+    /// IRR: a client wants to read.
     ReadRequest(SerialisedRequest),
-    /// IRD: somebody has read.
+    /// IRD: a client has read.
     ReadDone(SerialisedRequest),
-    /// IUR: somebody wants to update.
+    /// IUR: a client wants to update.
     UpdateRequest(SerialisedRequest),
     /// IUD: the update is done.
     UpdateDone(SerialisedRequest),
 }
 
-/// Who may go on.
+/// A request that may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Proceed {
     /// IPC_READ_PROCEED.
@@ -64,7 +65,8 @@ pub enum Proceed {
 /// Why an event was refused. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SerialisedError {
-    /// The table calls this state erroneous: somebody says done who was never let in, or the caller is at fault.
+    /// The table calls this state erroneous: a client says done whose request never proceeded, or the caller is
+    /// at fault.
     #[error("{event:?} cannot happen with {reading} reading and {updating} in the update queue")]
     Erroneous {
         /// The event.
@@ -96,12 +98,12 @@ struct Table {
 }
 
 impl Serialised {
-    /// Whether nobody reads, updates or waits: the caller may forget the document.
+    /// Whether no client reads, updates or waits: the caller may forget the document.
     pub fn is_idle(&self) -> bool {
         self.table.reading.is_empty() && self.table.updating.is_empty() && self.before.is_empty()
     }
 
-    /// Something happened; who may go on because of it.
+    /// Something happened; returns the requests that may go on because of it.
     pub fn handle(&mut self, event: SerialisedEvent) -> Result<Vec<Proceed>, SerialisedError> {
         let asks = matches!(event, SerialisedEvent::ReadRequest(_) | SerialisedEvent::UpdateRequest(_));
         if asks && self.table.updating.len() + self.before.len() >= MAX_SERIALISED_WAITING {
@@ -221,7 +223,7 @@ mod tests {
         Table { reading: reading.to_vec(), updating: updating.iter().copied().collect() }
     }
 
-    /// One row: from the queues, by the event, to the queues, and who proceeds.
+    /// One row: from the queues, by the event, to the queues, and the requests that proceed.
     fn row(from: Table, event: SerialisedEvent, proceed: &[Proceed], to: Table) {
         let mut queues = from;
         assert_eq!(queues.handle(event).as_deref(), Ok(proceed));

@@ -1,7 +1,7 @@
 //! Where a proxy keeps its copies: a bound in bytes, and a policy of replacement ([`Replacement`]).
 //!
 //! Nothing rests on a copy being here. One that is replaced, or was never admitted, is a miss and nothing more; one that
-//! stayed too long is found out by its stamp. So the store tells nobody what it drops.
+//! stayed too long is found out by its stamp. So the store does not report what it drops.
 
 mod lru;
 mod s3_fifo;
@@ -112,7 +112,8 @@ impl<V: Weigh + Clone> Store<V> {
         }
     }
 
-    /// Keeps a copy, in place of an earlier one. False if it is too large: then there is none of this key.
+    /// Keeps a copy, in place of an earlier one. False if it is too large: then the store has no copy under
+    /// this key.
     pub fn keep(&self, key: u128, value: V) -> bool {
         let key = halves(key);
         let bytes = self.replacement().entry_bytes(&value);
@@ -149,7 +150,7 @@ impl<V: Weigh + Clone> Store<V> {
         }
     }
 
-    /// Whether there is none.
+    /// Whether the store has no copy.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

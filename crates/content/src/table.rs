@@ -96,23 +96,23 @@ pub enum TableError {
     /// It is another layout.
     #[error("page table of home {home}: {source}; run the same release on every node")]
     Format {
-        /// Whose it should be.
+        /// The home that was expected.
         home: Incarnation,
         /// What stands there.
         source: FormatError,
     },
-    /// It is another home's, or another life's.
+    /// The table belongs to another home, or to another incarnation of it.
     #[error("page table of home {expected} says that it belongs to {found}; it is being replaced, ask the home again")]
     Home {
-        /// Whose it should be.
+        /// The home that was expected.
         expected: Incarnation,
-        /// Whose it is.
+        /// The home that the table names.
         found: Incarnation,
     },
     /// The number of slots is no power of two, or not what the region can hold.
     #[error("page table of home {home} has {slots} slots, which is no power of two up to 2^32")]
     Slots {
-        /// Whose it is.
+        /// The home of the table.
         home: Incarnation,
         /// What it says.
         slots: u64,
@@ -120,7 +120,7 @@ pub enum TableError {
     /// Its names are hashed under another key.
     #[error("home {home} hashes names under another key; give every node the same key file")]
     Names {
-        /// Whose it is.
+        /// The home of the table.
         home: Incarnation,
     },
 }
@@ -157,7 +157,7 @@ impl PageTable {
         [PAGE_TABLE.word(), self.home.to_word(), self.slots, self.names]
     }
 
-    /// Whose table it is.
+    /// The home that owns the table.
     pub fn home(&self) -> Incarnation {
         self.home
     }

@@ -297,8 +297,8 @@ impl Updater {
         }
     }
 
-    /// What this node may do changed. Every renewal must be told before the next: a lease that ran out before its
-    /// renewal was told counts as interrupted.
+    /// What this node may do changed. The caller must pass on every renewal before the next: a lease that ran out
+    /// before its renewal reached the updater counts as interrupted.
     pub fn lease(&mut self, lease: Lease, now: Time, out: &mut Vec<UpdaterAction>) {
         if now >= self.lease.until {
             self.tenure += 1;

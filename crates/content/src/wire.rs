@@ -187,7 +187,7 @@ pub enum WireError {
 }
 
 impl Message {
-    /// Whom the message is for.
+    /// The node that the message is for.
     pub fn to(&self) -> Incarnation {
         match self {
             Message::Updates(updates) => updates.to,
@@ -196,7 +196,7 @@ impl Message {
         }
     }
 
-    /// Who sent it.
+    /// The sender.
     pub fn from(&self) -> Incarnation {
         match self {
             Message::Updates(updates) => updates.from,

@@ -46,7 +46,8 @@ enum What {
 
 type Reply<T> = Box<dyn FnOnce(Result<T>) + Send>;
 
-/// Questions that wait or are under way; further ones are refused. Whoever decides asks one of each kind at a time.
+/// Questions that wait or are under way; further ones are refused. The caller that runs the election asks one of
+/// each kind at a time.
 const MOST_ASKED: usize = 64;
 
 /// How much longer than its deadline a blocking call waits for the thread to say so.
@@ -90,7 +91,8 @@ impl Etcd {
         self.wait(allowed, |reply| What::Answer(question, reply))
     }
 
-    /// Finds out which node's life has a rank; nothing where none has, or too many had one since. As [`ask`](Self::ask).
+    /// Finds out which node's incarnation has a rank; `None` where no node has it, or too many had one since. As
+    /// [`ask`](Self::ask).
     pub fn name(&self, rank: Rank, answered: impl FnOnce(Result<Option<String>>) + Send + 'static) {
         self.put(What::Name(rank, Box::new(answered)), self.deadlines.question);
     }
@@ -113,7 +115,7 @@ impl Etcd {
 
     fn wait<T: Send + 'static>(&self, allowed: Duration, what: impl FnOnce(Reply<T>) -> What) -> Result<T> {
         let (tell, told) = sync_channel(1);
-        // Nobody listens any more where this gave up.
+        // The receiver is gone if this call has given up.
         let reply = Box::new(move |outcome| drop(tell.send(outcome)));
         self.put(what(reply), allowed);
         told.recv_timeout(allowed + GRACE)
@@ -132,7 +134,7 @@ impl Drop for Etcd {
     }
 }
 
-/// Attends to what is asked, until nobody can ask any more.
+/// Attends to questions until all senders are gone.
 async fn attend(mut asked: mpsc::Receiver<Ask>, endpoints: Endpoints, keys: Keys) {
     let shared = Rc::new((endpoints, keys, OnceCell::new()));
     let mut under_way = JoinSet::new();

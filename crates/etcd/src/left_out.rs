@@ -9,7 +9,7 @@ use verbena_terms::{Rank, ViewNumber};
 use crate::config::{Deadlines, EtcdConfig};
 use crate::error::{Error, Result};
 
-/// A connection to etcd, of which there is none in this build.
+/// A connection to etcd, which this build leaves out.
 pub struct Etcd(Infallible);
 
 #[allow(missing_docs, reason = "as of the client")]

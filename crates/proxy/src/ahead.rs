@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::body::{Cut, Passing};
 use crate::joining::Joined;
 
-/// Pieces that are smaller are copied, into ones of up to so many bytes.
+/// Smaller pieces are copied together, into pieces of up to [`TOGETHER`] bytes.
 const SMALL: usize = 4 << 10;
 const TOGETHER: usize = 16 << 10;
 

@@ -101,7 +101,7 @@ pub(crate) fn unfit(unfit: Unfit) -> Response<Body> {
     response
 }
 
-/// Says what was done with the request: to the client, and to whoever counts.
+/// Records what was done with the request, for the client and for the counters.
 pub(crate) fn note(response: &mut Response<Body>, status: CacheStatus) {
     response.headers_mut().append(CACHE_STATUS, status.value(NAME));
     response.extensions_mut().insert(status);

@@ -14,7 +14,7 @@ use crate::fill::Filled;
 use crate::joining::Joined;
 use crate::queries::Charging;
 
-/// Why a body ends before its end: the connection is cut, so that nobody takes a part for the whole.
+/// Why a body ends before its end: the connection is cut, so that no client takes a part for the whole.
 #[derive(Debug, Error)]
 pub(crate) enum Cut {
     /// The application broke off, or said another length than it sent.
@@ -23,7 +23,7 @@ pub(crate) enum Cut {
     /// The application is silent for too long.
     #[error("the application sent nothing for {0:?}")]
     Silent(Duration),
-    /// Whoever read it from the application has stopped.
+    /// The task that read the body from the application has stopped.
     #[error("the answer was abandoned")]
     Abandoned,
     /// An update that could not be confirmed (rule P7).
@@ -110,12 +110,12 @@ impl HttpBody for Body {
     }
 }
 
-/// The origin's body, given up when it is silent for too long. Only the time counts in which somebody waits for it.
+/// The origin's body, given up when it is silent for too long. Only time in which a reader waits for it counts.
 pub(crate) struct Passing {
     pub incoming: Incoming,
     pub patience: Duration,
     silence: Option<Pin<Box<Sleep>>>,
-    /// Until it is read, statements of its request are told from others'.
+    /// Until the body is read, statements of its request are kept apart from those of other requests.
     _charging: Option<Box<Charging>>,
 }
 

@@ -77,7 +77,7 @@ pub(crate) struct Cache {
 }
 
 struct Fills {
-    /// Whom the reader takes this node for.
+    /// The incarnation of this node, as the reader knows it.
     me: Incarnation,
     reader: Reader<Key>,
     waiting: HashMap<Waiter, oneshot::Sender<Option<Shared>>>,
@@ -276,7 +276,8 @@ impl Cache {
         let me = self.content.identity();
         let mut fills = self.fills.lock();
         if fills.me != me {
-            // Another life of this node (rule C1): registrations in the name of the former would not be answered.
+            // Another incarnation of this node (rule C1): registrations in the name of the former would not be
+            // answered.
             fills.me = me;
             fills.reader.rejoined(me);
         }
@@ -323,7 +324,7 @@ impl Cache {
         self.fills.lock().reader.waited(fill, words, &lease, now);
     }
 
-    /// The copy of this key is known to be none of the application's present answers.
+    /// The proxy has learnt that the copy of this key is not one of the application's present answers.
     pub async fn forget(&self, key: Key) {
         {
             let mut fills = self.fills.lock();
@@ -438,7 +439,7 @@ impl Cache {
         copy
     }
 
-    /// Such a page is not stored: nobody joins it any more.
+    /// Such a page is not stored: no further request joins it.
     pub fn abandon(&self, key: Key, coming: &Arc<Coming>) {
         self.fills.lock().leaves(key, coming);
     }
@@ -449,7 +450,8 @@ impl Cache {
         self.fills.lock().reader.remember(page, why, now);
     }
 
-    /// Ends a fill with the home's answer, or without: one that is about another life of this node counts as none.
+    /// Ends a fill with the home's answer, or without. An answer about another incarnation of this node does not
+    /// count.
     fn conclude(&self, fill: FillId, registered: Option<&Registered>) -> Option<Settled<Key>> {
         let now = self.content.now();
         let lease = self.content.lease();

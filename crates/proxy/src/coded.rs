@@ -146,7 +146,7 @@ pub(crate) fn held(head: &request::Parts, route: &Route, response: &mut Response
 }
 
 impl Cache {
-    /// A page in a coding. If there is none, it is made for those that come.
+    /// A page in a coding. If there is no such copy, it is made for later requests.
     pub fn coded(self: &Arc<Self>, coding: Coding, key: Key, page: &Page) -> Option<Page> {
         let key = coding.key(key);
         match self.copy_at(key).filter(|coded| coded.is_coded_of(page)) {
@@ -170,7 +170,7 @@ impl Cache {
         making.insert(key);
         drop(making);
         let making = Making { cache: self.clone(), key };
-        // It ends by itself, and nobody waits for it.
+        // The task ends by itself, and no request waits for it.
         drop(tokio::task::spawn_blocking(move || making.make(coding, &page)));
     }
 }
@@ -187,7 +187,7 @@ impl Making {
                 observed.bytes.with(["after"]).add(coded.len() as u64);
                 coded
             }
-            // An empty one says that there is none, so that it is not tried again.
+            // An empty page records that the coding gains too little, so that it is not tried again.
             Ok(_) => {
                 observed.not_made.with(["no-gain"]).increment();
                 Vec::new()

@@ -143,7 +143,7 @@ impl<S: Carrier> Connection<S> {
         self.talk.clone()
     }
 
-    /// Whether hyper writes what nobody here said; then it is taken back.
+    /// Whether hyper writes an answer that no code here gave; then it is taken back.
     fn takes_back(&mut self, written: &[u8]) -> bool {
         if self.refusal.is_none() && !self.talk.answering.load(Ordering::Relaxed) {
             let status = written.get(9..12).and_then(|digits| StatusCode::from_bytes(digits).ok());

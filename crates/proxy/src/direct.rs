@@ -59,9 +59,10 @@ pub(crate) struct DirectHits {
 pub(crate) enum Stage {
     /// To the head of a request.
     Resting,
-    /// The words for the first request of `kept`, which has so many bytes, are on their way.
+    /// The words for the first request of `kept` are being read. The number is the length of that request in
+    /// bytes.
     Looking(Box<Looking>, usize),
-    /// To hyper, as the next so many.
+    /// This many of the next bytes go to hyper.
     Handing(u64),
     /// Hyper has a whole request. It has not asked for more since.
     Handed,
@@ -110,7 +111,7 @@ impl DirectHits {
         self.kept.len()
     }
 
-    /// Takes so many of the bytes that are not answered, at most.
+    /// Takes at most `most` of the bytes that are not answered.
     pub fn take(&mut self, most: usize) -> BytesMut {
         self.searched = 0;
         self.kept.split_to(most.min(self.kept.len()))
@@ -231,8 +232,8 @@ impl DirectHits {
     }
 }
 
-/// Whether a head may end in these bytes, of which so many were searched before. As hyper has it: a client that sends byte by byte is not to have all of
-/// it parsed each time.
+/// Whether a head may end in these bytes, of which the first `searched` were searched before. Hyper does the same: a client that sends byte by byte must
+/// not have all of it parsed each time.
 fn ends(bytes: &[u8], searched: usize) -> bool {
     let new = &bytes[searched.saturating_sub(3)..];
     searched == 0 || new.windows(2).any(|two| two == b"\n\n") || new.windows(3).any(|three| three == b"\n\r\n")

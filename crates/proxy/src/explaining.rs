@@ -80,7 +80,7 @@ pub struct StoredCopy {
     /// Seconds, of a standard page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age: Option<u64>,
-    /// Seconds that are left of its life, less than 0 if it is over; of a standard page.
+    /// Seconds until the page is stale, negative once it is; of a standard page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<i64>,
     /// Codings in which it is kept as well.
@@ -91,7 +91,7 @@ pub struct StoredCopy {
 /// Words of a page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PageWords {
-    /// Whose they are.
+    /// The home that the words belong to.
     pub home: String,
     /// The view in which they were read.
     pub view: u32,

@@ -1,8 +1,8 @@
 //! How one of the application's processes is, as far as requests to it have told: without input and output.
 //!
-//! One that takes no connection is tried until it takes one. One that takes connections and does not answer (stopped, out of threads) looks
-//! well to whoever only connects. So it is left alone for a time that doubles, and then *tried* with a single read: others go to it
-//! only when that was answered.
+//! A process that takes no connection is tried until it takes one. A process that takes connections and does not answer (stopped, out of
+//! threads) looks well to a check that only connects. So it is left alone for a time that doubles, and then *tried* with a single read:
+//! other requests go to it only when that was answered.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ struct Ill {
     silences: u32,
 }
 
-/// Whom a request may go to first.
+/// How good a process is as the first choice for a request. The lesser goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Standing {
     Well,

@@ -12,15 +12,15 @@ use talc::DefaultBinning;
 use talc::source::GlobalAllocSource;
 use talc::sync::TalcLock;
 
-/// One for all stores of a process: who gives a piece back needs no pointer to where it came from. Taken from the
-/// C library, and given back to it, in blocks of 4 MiB.
+/// One heap for all stores of a process: code that gives a piece back needs no pointer to where it came from.
+/// Memory is taken from the C library, and given back to it, in blocks of 4 MiB.
 static PAGES: TalcLock<RawMutex, GlobalAllocSource<System>, DefaultBinning> =
     TalcLock::new(GlobalAllocSource::with_block_size(System, 4 << 20));
 
 /// What the heap keeps of each piece, and the multiple that it rounds up to, in bytes.
 const CHUNK: (usize, usize) = (8, 32);
 
-/// A head and bytes behind it, in one piece, which is given back when nobody holds it any more.
+/// A head and bytes behind it, in one piece, which its last holder gives back.
 pub(crate) struct Piece<H: Copy>(NonNull<Front<H>>);
 
 /// What stands before the bytes.
@@ -31,14 +31,14 @@ struct Front<H> {
     length: usize,
 }
 
-// SAFETY: a piece is read by all that hold it and written by nobody, but for the count, which is atomic; whoever is last gives it back, and the heap
-// is behind a lock.
+// SAFETY: all holders read a piece and none writes it, but for the count, which is atomic; the last holder gives it back, and the heap is behind a
+// lock.
 unsafe impl<H: Copy + Send + Sync> Send for Piece<H> {}
 // SAFETY: as above.
 unsafe impl<H: Copy + Send + Sync> Sync for Piece<H> {}
 
 impl<H: Copy> Piece<H> {
-    /// Bytes of memory of a piece with so many bytes behind its head.
+    /// Bytes of memory of a piece with `bytes` bytes behind its head.
     pub const fn memory(bytes: usize) -> usize {
         (CHUNK.0 + size_of::<Front<H>>() + bytes).next_multiple_of(CHUNK.1)
     }
@@ -63,7 +63,8 @@ impl<H: Copy> Piece<H> {
 
     pub fn bytes(&self) -> &[u8] {
         let length = self.front().length;
-        // SAFETY: `new` wrote so many bytes behind the front, and they are there as long as this holds the piece.
+        // SAFETY: `new` wrote `length` bytes behind the front, and they are there as long as this holds the
+        // piece.
         unsafe { NonNull::slice_from_raw_parts(self.0.add(1).cast(), length).as_ref() }
     }
 
@@ -87,10 +88,11 @@ impl<H: Copy> Piece<H> {
 
 impl<H: Copy> Clone for Piece<H> {
     fn clone(&self) -> Self {
-        // Nobody needs to see it: whoever clones holds the piece, and hands the clone on by other means.
+        // No other thread needs to see it: the thread that clones holds the piece, and hands the clone on by
+        // other means.
         let before = self.front().holders.fetch_add(1, Ordering::Relaxed);
         if before > isize::MAX as usize {
-            // Only holders that were leaked are so many; a count that wraps would free what is held.
+            // Only leaked holders can reach this number; a count that wraps would free a piece that is held.
             std::process::abort();
         }
         Piece(self.0)

@@ -65,11 +65,11 @@ pub(crate) struct Inbound {
     pub ending: watch::Sender<()>,
 }
 
-/// Who is at the other end, and how.
+/// The peer of a connection, and how it is connected.
 #[derive(Clone, Copy)]
 struct Client {
     address: SocketAddr,
-    /// What it connected to, if the application is told.
+    /// The address that it connected to, if the application gets to see it.
     here: Option<SocketAddr>,
     is_secure: bool,
 }
@@ -97,7 +97,7 @@ impl Inbound {
     async fn serve_passed_on(&self, mut stream: TcpStream, balancer: SocketAddr, ending: watch::Receiver<()>) {
         let reason = match timeout(self.patience, proxy_protocol::read(&mut stream)).await {
             Ok(Ok(client)) => return self.serve_client(stream, client.unwrap_or(balancer), ending).await,
-            // It looked whether somebody listens.
+            // The peer only checked whether the port listens.
             Ok(Err(NoHeader::Ended)) => return,
             Ok(Err(NoHeader::Malformed)) => "malformed",
             Ok(Err(NoHeader::Read(_))) => "broken",

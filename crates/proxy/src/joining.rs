@@ -12,8 +12,8 @@
 //! The rules of storing were applied to the head before any of this. What only the whole answer can show is not joined: what a relay sees the application ask its database, and
 //! whether a body carries one client's cookie. Such a page is registered when it is whole (see `fill`).
 //!
-//! The body stands in one piece of memory, from which each that joined copies what its client takes. One that turns out not to be stored (too large, too slow) is read on at the pace of
-//! the slowest that joined, with [`WINDOW`] bytes between, and nobody joins it any more.
+//! The body stands in one piece of memory, from which each request that joined copies what its client takes. A body that turns out not to be stored (too large,
+//! too slow) is read on at the pace of the slowest that joined, with [`WINDOW`] bytes between, and no further request joins it.
 
 use std::mem;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ struct State {
     /// Bytes before it that all have taken.
     dropped: usize,
     end: Option<End>,
-    /// Nobody joins it any more.
+    /// No further request joins it.
     is_closed: bool,
     /// Those that joined, each in its slot.
     joined: Vec<Option<Reading>>,
@@ -149,7 +149,7 @@ impl Growing {
         state.dropped + state.bytes.len()
     }
 
-    /// Room for so much.
+    /// Reserves room for `bytes` more bytes.
     pub fn reserve(&self, bytes: usize) {
         self.0.lock().bytes.reserve_exact(bytes);
     }
@@ -182,19 +182,19 @@ impl Growing {
         state.wake();
     }
 
-    /// A client joins it, from its first byte on. `None`: nobody joins it any more.
+    /// A client joins it, from its first byte on. `None`: it takes no further client.
     pub fn join(self: &Arc<Self>, hint: SizeHint) -> Option<Joined> {
         let mut state = self.0.lock();
         let slot = (!state.is_closed).then(|| state.slot(0))?;
         Some(Joined { body: self.clone(), slot, read: None, hint })
     }
 
-    /// Whether nobody joins it any more.
+    /// Whether no further request can join it.
     pub fn is_closed(&self) -> bool {
         self.0.lock().is_closed
     }
 
-    /// Nobody joins it any more, for it is not stored. Gives whether there is one that did.
+    /// Lets no further request join it, for it is not stored. Returns whether any request has joined.
     pub fn close(&self) -> bool {
         let mut state = self.0.lock();
         state.is_closed = true;
@@ -208,7 +208,7 @@ impl Growing {
         Joined { body: self.clone(), slot: state.slot(at), read: None, hint }
     }
 
-    /// Waits until more of a body that is not kept may be read. `false`: nobody reads it any more.
+    /// Waits until more of a body that is not kept may be read. `false`: it has no reader left.
     pub async fn room(&self) -> bool {
         std::future::poll_fn(|context| {
             let mut state = self.0.lock();
@@ -227,7 +227,7 @@ impl Growing {
 }
 
 impl State {
-    /// A slot for a client that has so many bytes.
+    /// A slot for a client that has the first `at` bytes.
     fn slot(&mut self, at: usize) -> usize {
         let free = self.joined.iter().position(Option::is_none);
         let slot = free.unwrap_or_else(|| {

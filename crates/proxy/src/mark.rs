@@ -184,7 +184,7 @@ fn hashed(text: &str) -> u64 {
 fn canonical(address: &Address) -> String {
     match address {
         Address::Tcp(authority) => format!("{}:{}", host(authority), authority.port_u16().unwrap_or(HTTP_PORT)),
-        // Whoever ends TLS before an application may be on a port of its own: its mark is one of that port.
+        // A TLS terminator before an application may be on a port of its own: its mark is one of that port.
         Address::Tls(authority) => format!("{}:{}", host(authority), authority.port_u16().unwrap_or(HTTPS_PORT)),
         Address::Unix(path) => format!("unix:{}", path.canonicalize().unwrap_or_else(|_| path.clone()).display()),
     }

@@ -10,13 +10,14 @@ use crate::coded::Coded;
 /// Values that a label can have; there are fewer reasons than that.
 const LABELS: usize = 64;
 
-/// Paths and statuses that are told apart of requests that emptied the cache. The first ones have series of their own.
+/// Paths and statuses, of requests that emptied the cache, that are counted apart. The first ones have series of their
+/// own.
 const EMPTIED: usize = 256;
 
-/// Paths that are told apart of requests that were no hits and could have been.
+/// Paths, of requests that were no hits and could have been, that are counted apart.
 const MISSED: usize = 32;
 
-/// Bytes of a path's first segment that are told.
+/// Bytes of a path's first segment that a series shows.
 const LONGEST_SEGMENT: usize = 48;
 
 /// What was done for a request.
@@ -209,7 +210,7 @@ impl Observed {
         self.missed.with([first_segment(path)]).record(took);
     }
 
-    /// A request was answered; `why` it was no hit, if it was none.
+    /// A request was answered. If it was no hit, `why` is the reason.
     pub fn answered(&self, done: Done, why: Option<&'static str>) {
         self.answers[done as usize].increment();
         if let Some(why) = why {

@@ -45,7 +45,7 @@ impl Old {
         self.rest == Rest::Stale && self.page.times().is_some_and(allows)
     }
 
-    /// How old it is. Nothing is left of the life of one that was purged.
+    /// How old it is. A page that was purged has no lifetime left.
     pub fn aged(&self, now: Time) -> Option<Aged> {
         let aged = self.page.times()?.aged(now);
         Some(if self.is_moved { Aged { ttl: aged.ttl.min(0), ..aged } } else { aged })

@@ -306,7 +306,8 @@ impl Origin {
         }
     }
 
-    /// It took no connection. The first one says why: a certificate that proves nothing must be told from a process that is not there.
+    /// It took no connection. The first failure says why: a certificate that proves nothing must be distinguishable from a process
+    /// that is not there.
     fn refused(&self, why: &dyn std::fmt::Display) {
         if self.health.lock().is_well() {
             tracing::warn!(origin = %self.address, %why, "no connection to the application");

@@ -1,4 +1,4 @@
-//! A stored page: one piece of memory, which whoever answers from it holds by one count.
+//! A stored page: one piece of memory, which each answer made from it holds by one count.
 //!
 //! ```text
 //!    0  +--------------------------------+
@@ -38,7 +38,7 @@ use verbena_terms::Time;
 use crate::heap::Piece;
 use crate::shapes::Shapes;
 
-/// Lasts until it is told otherwise.
+/// The page lasts until an update or a purge says otherwise.
 const NEVER: Time = Time::from_nanos(u64::MAX);
 /// The form of what is no page, but says by which fields of a request its pages differ.
 const VARIES: u8 = u8::MAX;
@@ -54,7 +54,7 @@ pub(crate) struct Times {
     lifetime: Lifetime,
 }
 
-/// How old an answer is, and how much of its life is left, in seconds.
+/// How old an answer is, and how much of its lifetime is left, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Aged {
     pub age: u64,
@@ -145,7 +145,7 @@ impl Page {
         let before = body.len();
         let form = shapes.write(&stored.headers, &mut body);
         let mut weak = 0;
-        // A tag that is longer is nobody's: its client gets the page once more.
+        // A tag that is longer is not stored: its client gets the page once more.
         if let Some((tag, length)) = stored.weak_tag.as_ref().and_then(|tag| Some((tag, u8::try_from(tag.len()).ok()?)))
         {
             body.extend_from_slice(tag.as_bytes());
@@ -178,7 +178,8 @@ impl Page {
         Page(Piece::new(head, &body))
     }
 
-    /// This page in a coding, with this head and body. An empty body says that there is none.
+    /// This page in a coding, with this head and body. An empty body means that there is no copy in
+    /// this coding.
     pub fn coded(&self, headers: &HeaderMap, mut body: Vec<u8>, shapes: &Shapes) -> Self {
         let before = body.len();
         let form = shapes.write(headers, &mut body);
@@ -207,7 +208,8 @@ impl Page {
             && print.is_some_and(|print| u64::from_le_bytes(*print) == page.print())
     }
 
-    /// By which a page is told from others that are kept under the same words: its head, when it came, and how long it is.
+    /// What distinguishes a page from others that are kept under the same words: its head, when it came, and how long it
+    /// is.
     fn print(&self) -> u64 {
         let (head, body) = (self.0.head(), self.body_bytes());
         let mut hash = SipHasher13::new();
@@ -470,7 +472,8 @@ mod tests {
         }
     }
 
-    /// Keeps so many pages, of sizes from `least` on, and says how much more memory is taken than the store says.
+    /// Keeps `pages` pages, of sizes from `least` on, and returns how much more memory is taken than the store
+    /// says.
     fn taken_to_said(
         replacement: Replacement,
         memory: u64,

@@ -131,7 +131,7 @@ impl PagePool {
         })
     }
 
-    /// Puts a page there, for other nodes. What becomes of it is no matter of this request.
+    /// Puts a page there, for other nodes. This request does not wait for the outcome.
     pub fn offer(&self, key: Key, page: &Page, shapes: &Shapes, moment: Moment) {
         let value = written(page, shapes, moment);
         let [kept, refused] = self.offered.clone();
@@ -160,9 +160,10 @@ impl PagePool {
         }
     }
 
-    /// Takes a page out that is known to be none of the application's present answers, though its words have not moved.
+    /// Takes a page out that is known not to be one of the application's present answers, though its words have not
+    /// moved.
     pub async fn withdraw(&self, key: Key) {
-        // A pool that does not answer has it for as long as it lives, as other proxies do.
+        // A pool that does not answer keeps the page until its lifetime ends, as other proxies do.
         let _ = self.ask(key, Operation::Remove(Remove::default())).await;
     }
 

@@ -42,7 +42,7 @@ pub(crate) fn part(head: &request::Parts, mut response: Response<Body>, keys: &K
             (StatusCode::PARTIAL_CONTENT, part)
         }
         Parts::Of(ranges) => {
-            // Made under a secret: who made the page cannot have written it into it.
+            // Made under a secret: the author of the page cannot have written the boundary into it.
             let tag = keys.entity_tag_of(&body);
             let boundary = tag.to_str().unwrap_or_default().trim_matches('"').to_owned();
             let media = response.headers_mut().remove(CONTENT_TYPE);

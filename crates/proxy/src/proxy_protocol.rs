@@ -1,8 +1,9 @@
-//! The header by which a balancer in front says whose connection it passes on: the PROXY protocol, versions 1 and 2
+//! The header by which a balancer in front names the client of the connection that it passes on: the PROXY protocol, versions 1 and 2
 //! (haproxy.org/download/3.0/doc/proxy-protocol.txt).
 //!
-//! Only what is before the first byte of HTTP or TLS is looked at, and only from networks that the configuration names: anybody else could say anything. From those there must
-//! be a header. One that is not exactly as the protocol has it ends the connection: what follows could be anything.
+//! Only bytes before the first byte of HTTP or TLS are looked at, and only from networks that the configuration names: any other client could claim any
+//! address. From those networks there must be a header. A header that is not exactly as the protocol has it ends the connection: what follows could be
+//! anything.
 //!
 //! ```text
 //! version 1   PROXY TCP4 203.0.113.7 192.0.2.1 40000 443\r\n          at most 107 bytes
@@ -33,7 +34,7 @@ const LONGEST: usize = 4096;
 pub enum Beginning {
     /// A part of a header: all of it belongs to that.
     Part,
-    /// A header of so many bytes, and who it is from; the balancer itself where it says nobody.
+    /// A header of `length` bytes, and the client it names; the balancer itself where it names no client.
     Whole {
         /// Bytes of the header.
         length: usize,
@@ -45,7 +46,7 @@ pub enum Beginning {
 /// No header of the PROXY protocol.
 #[derive(Debug, Error)]
 pub enum NoHeader {
-    /// What came is none.
+    /// The first bytes are not a header.
     #[error("what came first is no header of the PROXY protocol")]
     Malformed,
     /// The connection ended before one was here.

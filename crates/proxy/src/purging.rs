@@ -1,4 +1,4 @@
-//! `PURGE` requests (rule H2): who may send one, and what is done.
+//! `PURGE` requests (rule H2): which clients may send one, and what is done.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -15,7 +15,8 @@ use crate::error::ProxyError;
 use crate::exchange::Exchange;
 use crate::proxy_protocol::Network;
 
-/// Fields that a proxy in front adds, besides all that begin with `X-Forwarded`: whose request it is, its address does not say then.
+/// Fields that a proxy in front adds, besides all that begin with `X-Forwarded`. Where one is present, the address of the connection
+/// does not identify the client.
 const IN_FRONT: [&str; 9] = [
     "cf-connecting-ip",
     "fastly-client-ip",
@@ -28,7 +29,8 @@ const IN_FRONT: [&str; 9] = [
     "x-real-ip",
 ];
 
-/// Who may purge by a request. With neither, `PURGE` is a method like any that is not known: it writes.
+/// Which clients may purge by a request. With neither, `PURGE` is a method like any that is not known: it
+/// writes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Purgers {
     from: Vec<Network>,

@@ -67,7 +67,8 @@ fn inheritance(rule: &Rule, parent: Option<&str>, say: &mut impl FnMut(&str, Str
     }
 }
 
-/// An empty list takes away what a shorter prefix says, and where that says nothing there is nothing to take away.
+/// Reports lists that take nothing away: an empty list takes away what a shorter prefix says, and has no effect
+/// where that says nothing.
 fn empty_lists(rule: &Rule, around: &Route, say: &mut impl FnMut(&str, String)) {
     let is_empty = |list: &Option<Vec<String>>| list.as_ref().is_some_and(Vec::is_empty);
     let cookies = &around.cookies;

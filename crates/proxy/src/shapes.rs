@@ -105,7 +105,7 @@ impl Shapes {
         self.known.get(usize::from(form)).and_then(OnceLock::get)
     }
 
-    /// The shape that has these names, made if there is none and may be one.
+    /// The shape that has these names. It is made if it does not exist and there is room for it.
     fn shape_of(&self, fields: &[(&HeaderName, &HeaderValue)]) -> Option<(u8, &HeaderMap)> {
         let known = || {
             let has_them = |shape: &&HeaderMap| {

@@ -44,7 +44,7 @@ impl Streams {
         self.owed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The client took it, and the next one is not here yet; or there is none.
+    /// The client took the piece, and the next one is not here yet or does not exist.
     pub fn owes_no_more(&self) {
         self.owed.fetch_sub(1, Ordering::Relaxed);
     }
@@ -78,7 +78,7 @@ pub(crate) enum Verdict {
     Stay,
     /// It is idle: take no more requests.
     Leave,
-    /// It is idle, was told so, and is open still.
+    /// It is idle, was asked to leave, and is open still.
     Close,
     /// Its client takes nothing.
     GiveUp,

@@ -135,7 +135,7 @@ fn read(files: &[Files]) -> Result<Choice, ProxyError> {
     Ok(Choice { first: first.ok_or_else(nothing)?, by_name })
 }
 
-/// The key with its chain, and the names that the certificate is for, in small letters.
+/// The key with its chain, and the names that the certificate is for, in lower case.
 fn read_pair(files: &Files) -> Result<(Arc<CertifiedKey>, Vec<String>), ProxyError> {
     let Files { certificate, key } = files;
     let wrong = |setting: &str, file: &Path, why: String| ProxyError::Setting {

@@ -6,9 +6,9 @@
 //!                                                          +--any other answer-->  passed on, and the connection ends
 //! ```
 //!
-//! Until the application has said 101 nothing but the request is sent to it: what a client sent behind it may be the next request as well as the beginning of another
-//! protocol, and only one of the two ends may decide which. No other protocol than `websocket` is passed, `h2c` least of all: in it
-//! requests would pass that nobody looked at.
+//! Until the application has said 101 nothing but the request is sent to it: what a client sent behind it may be the next request as well as the beginning of
+//! another protocol, and only one of the two ends may decide which. No other protocol than `websocket` is passed, `h2c` least of all: in it requests would pass
+//! that no rule here has checked.
 
 use std::io::Result as IoResult;
 use std::net::IpAddr;
@@ -59,7 +59,7 @@ struct Wish {
 }
 
 impl Tunnels {
-    /// So many at once, each closed when it carries nothing for `patience`.
+    /// At most `most` tunnels at once, each closed when it carries nothing for `patience`.
     pub fn new(most: usize, patience: Duration) -> Self {
         Tunnels { places: Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS))), patience }
     }

@@ -18,8 +18,8 @@ use crate::origin::Failure;
 use crate::queries::Charging;
 use crate::upload::Upload;
 
-/// Bytes of a request's body that must be here before the update begins: a client that sends slowly must not keep everybody's pages
-/// out of the cache.
+/// Bytes of a request's body that must be here before the update begins: a client that sends slowly must not keep all other
+/// clients' pages out of the cache.
 const GATHER_FIRST: usize = 64 << 10;
 
 /// Bytes of an answer that are read before the client gets its head. Of a longer one the client gets all but the end.

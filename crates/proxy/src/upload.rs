@@ -23,7 +23,7 @@ pub(crate) enum Cut {
     Broken,
 }
 
-/// How an upload is, for whoever waits for the answer.
+/// How an upload is going, for the task that waits for the answer.
 #[derive(Clone)]
 pub(crate) struct Progress(Arc<Mutex<(Instant, Option<Cut>)>>);
 
@@ -46,7 +46,7 @@ impl Upload {
         Upload { here: BytesMut::new(), trailers: None, to_come, patience, silence: None, progress }
     }
 
-    /// Reads until all is here, or so many bytes are.
+    /// Reads until the whole body or `bytes` bytes of it are here.
     pub async fn gather(&mut self, bytes: usize) -> Result<(), Cut> {
         while self.here.len() < bytes && self.to_come.is_some() {
             let frame = std::future::poll_fn(|context| self.poll_to_come(context)).await.transpose()?;

@@ -15,7 +15,7 @@ use crate::{
 
 /// The tag of the page of which parts are asked for.
 const TAG: &str = "\"1\"";
-/// A life in `Cache-Control` that no input of the corpus has.
+/// A lifetime in `Cache-Control` that no input of the corpus has.
 const OTHER_LIFE: u32 = 4_321;
 
 fn lines(input: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -45,7 +45,7 @@ fn head(headers: HeaderMap) -> request::Parts {
 /// Reads `LENGTH`, a line of `Range`, and perhaps one of `If-Range`. What came of it.
 ///
 /// # Panics
-/// If a part is none of the page, or not what a simpler reading makes of the field.
+/// If a part is not within the page, or not what a simpler reading makes of the field.
 pub fn range(input: &[u8]) -> Option<Parts> {
     let mut lines = lines(input);
     let length: u32 = str::from_utf8(lines.next()?).ok()?.parse().ok()?;
@@ -109,11 +109,11 @@ fn plain_number(digits: &[u8]) -> Option<u64> {
 /// What a simpler reading made of the nearest targeted field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Targeted {
-    /// There is none that it understands.
+    /// There is no targeted field that it understands.
     NotRead,
     /// It forbids to store.
     Refused,
-    /// It says so many seconds.
+    /// It states a lifetime of this many seconds.
     Lives(u32),
 }
 
@@ -220,7 +220,7 @@ pub fn purge_headers(input: &[u8]) -> Purge {
 /// Reads lines of `Accept-Encoding` and `Accept-Language`. What was chosen.
 ///
 /// # Panics
-/// If that is nothing that there is, or what the client refuses.
+/// If the chosen one does not exist, or the client refuses it.
 pub fn accept_list(input: &[u8]) -> (Option<Coding>, Option<String>) {
     let asked = fields(input);
     let mut headers = HeaderMap::new();

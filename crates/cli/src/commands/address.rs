@@ -29,7 +29,7 @@ impl<'a> Port<'a> {
     /// Of an address, `http://HOST/PATH?QUERY`.
     ///
     /// # Errors
-    /// It is none.
+    /// If `url` is not such an address.
     pub fn of(url: &'a str) -> Result<Self> {
         Self::found(url).ok_or_else(|| Error::Refused {
             problem: format!(

@@ -148,7 +148,7 @@ impl Shown {
         let Progress { done, of, doing, elapsed, left } = progress;
         let left = left.map_or_else(String::new, |left| format!(", {} left", seconds(left)));
         let line = format!("{} {done}/{of} {doing} ({}{left})", self.name, seconds(*elapsed));
-        // Nobody is left to be told if standard error is gone.
+        // If standard error is gone, the progress has no reader left.
         let _ = if self.terminal { write!(io::stderr(), "\r\x1b[K{line}") } else { writeln!(io::stderr(), "{line}") };
     }
 

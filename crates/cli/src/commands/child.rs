@@ -145,7 +145,7 @@ impl Watch {
 pub struct End(AsyncFd<OwnedFd>);
 
 impl End {
-    /// Of a child that nobody has waited for. In a runtime.
+    /// Of a child that has not been waited for. In a runtime.
     ///
     /// # Errors
     /// No descriptor is left.
@@ -182,7 +182,7 @@ pub fn not_started(command: &OsString, error: &io::Error) -> ExitCode {
 /// To standard error.
 pub fn say(what: &dyn std::fmt::Display) {
     use std::io::Write;
-    // Nobody is left to be told if standard error is gone.
+    // If standard error is gone, the message has no reader left.
     let _ = writeln!(anstream::stderr(), "verbena: {what}");
 }
 

@@ -1,4 +1,4 @@
-//! `verbena cluster`: the views of a cluster, and who is in them.
+//! `verbena cluster`: the views of a cluster, and their members.
 
 pub mod expel;
 pub mod views;

@@ -138,7 +138,7 @@ impl Command {
             if shows && shown.elapsed() >= SHOWN_EVERY {
                 shown = Instant::now();
                 let rate = progress.bytes as f64 / began.elapsed().as_secs_f64() / 1e6;
-                // Who cannot be told misses nothing but this.
+                // If standard error is gone, only the progress is lost.
                 let _ = write!(
                     std::io::stderr(),
                     "\r{} files, {:.1} MB/s, {}\x1b[K",
@@ -154,7 +154,7 @@ impl Command {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
         let summary = match copied {
-            // Who names another channel than tcp is not given plain FTP, which goes over it.
+            // A user who names only channels other than tcp does not get plain FTP, which goes over tcp.
             Some(Err(error)) if error.is_without_sessions() && self.channel.contains(&ChannelKind::Tcp) => None,
             Some(copied) => Some(copied?),
             None => None,

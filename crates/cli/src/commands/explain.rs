@@ -121,7 +121,7 @@ async fn ask(sockets: Vec<Socket>, request: &Explain) -> Result<Value> {
                     break;
                 }
             }
-            // What a proxy says goes before what is said where there is none.
+            // A proxy's error goes before an error that says that no proxy is there.
             Err(error) if failed.as_ref().is_none_or(|failed| matches!(failed, Refusal::Unavailable(_))) => {
                 failed = Some(error);
             }

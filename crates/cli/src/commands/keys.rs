@@ -118,7 +118,7 @@ impl Node {
     fn run(&self, config: &Config) -> Result<()> {
         let directory = directory(config);
         let authority = authority_files(&directory);
-        // Under etcd every life has another rank, and the name stays.
+        // Under etcd every incarnation has another rank, and the name stays.
         let rank = if config.cluster.provider == Provider::Etcd { None } else { Some(rank_of(&self.node, config)?) };
         let make = |files: &Pair| match rank {
             Some(rank) => issue(&authority, rank, files, from_now(self.valid)),

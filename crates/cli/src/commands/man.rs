@@ -1,4 +1,4 @@
-//! `verbena man`: the manual pages, for who makes a package.
+//! `verbena man`: the manual pages, for authors of packages.
 
 use std::path::PathBuf;
 

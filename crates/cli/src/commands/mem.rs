@@ -136,7 +136,7 @@ impl Shown {
         Shown { id, name, bytes, coherence, writers, takes, owner, home, copies, backups, goes_in_ms }
     }
 
-    /// Its home, and who holds it besides.
+    /// Its home, and the nodes that hold backups of it.
     fn homes(&self) -> String {
         [std::slice::from_ref(&self.home), &self.backups].concat().join(",")
     }

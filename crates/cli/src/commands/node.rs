@@ -68,7 +68,7 @@ struct Listening<'a> {
 }
 
 impl Command {
-    /// Runs until it is told to end.
+    /// Runs until a signal or a request ends it.
     pub fn run(self, file: Option<&Path>) -> Result<()> {
         if let Some(Other::Drain(drain)) = self.other {
             return drain.run(file);

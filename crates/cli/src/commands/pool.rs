@@ -120,7 +120,7 @@ fn further(server: &Server, memcached: &MemcachedConfig) -> Vec<Listener> {
 }
 
 impl Command {
-    /// Asks a pool, or runs one until it is told to end.
+    /// Asks a pool, or runs one until a signal or a request ends it.
     pub fn run(mut self, file: Option<&Path>) -> Result<()> {
         if let Some(other) = self.other {
             return other.run();
@@ -177,7 +177,7 @@ impl Command {
         .map_err(|error| named(error, &loaded, &short))
     }
 
-    /// The flags that everybody needs are keys under shorter names.
+    /// The flags that every user needs are keys under shorter names.
     fn lay_over(&mut self) {
         let mut lay = |section, key, value| self.flags.0.push(Flag { section, key, value });
         if let Some(listen) = self.listen {

@@ -62,7 +62,7 @@ impl Reach {
                 Err(error) => drop(missed.get_or_insert(error)),
             }
         }
-        // What is no helper's socket is passed over.
+        // A socket where no helper listens is passed over.
         others.retain(|socket| Helper::connect(socket, patience).is_ok());
         found.append(&mut others);
         match missed {

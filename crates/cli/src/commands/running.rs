@@ -1,5 +1,5 @@
-//! What commands that run until they are told to end have in common: limits, signals, leaving,
-//! and the lines that they print.
+//! What commands that run until a signal ends them have in common: limits, signals, leaving, and the lines
+//! that they print.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -20,7 +20,8 @@ use crate::output::output;
 /// Signals to end that come within this time are one: `timeout` and terminals send theirs to the process and to its group.
 const ONE_SIGNAL: Duration = Duration::from_millis(500);
 
-/// Starts what serves clients beside a helper. If it cannot start, the helper leaves in order, so that nobody waits for what it might have open.
+/// Starts what serves clients beside a helper. If it cannot start, the helper leaves in order, so that no node waits for what it might have
+/// open.
 pub(super) fn beside<T>(helper: Helper, start: impl FnOnce(&Helper) -> Result<T>) -> Result<(Helper, T)> {
     match start(&helper) {
         Ok(started) => Ok((helper, started)),
@@ -38,7 +39,7 @@ pub(super) fn block_on(work: impl Future<Output = Result<()>>) -> Result<()> {
         .build()
         .map_err(|source| Error::System { doing: "start a runtime", source })?;
     let ended = runtime.block_on(work);
-    // Who asked twice does not wait for the leaving.
+    // A user who asked twice does not wait for the leaving.
     runtime.shutdown_background();
     ended
 }
@@ -59,8 +60,8 @@ pub(super) fn raise_open_files(needed: u64) {
     }
 }
 
-/// Reads the configuration again. Nothing of what there is can change under a running node: who is in, how long leases are,
-/// where it is reached. So it says what would change.
+/// Reads the configuration again. Nothing of the present one can change under a running node: the members, the length of
+/// leases, the node's addresses. So it says what would change.
 pub(super) fn reload(file: Option<&Path>, flags: &Flags, running: &Loaded) {
     let file: Option<PathBuf> = file.map(Path::to_owned).or_else(|| running.file.clone());
     let mut read = match config::load(file.as_deref(), &flags.0, Whose::Nodes) {
@@ -100,7 +101,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Obeys them from now on. Before the helper starts: whoever reads that it listens may send one.
+    /// Obeys them from now on. Before the helper starts: a program that reads that it listens may send one.
     pub(super) fn listen() -> Result<Self> {
         let listen = |kind| signal(kind).map_err(|source| Error::System { doing: "listen for signals", source });
         Ok(Signals {
@@ -110,7 +111,7 @@ impl Signals {
         })
     }
 
-    /// Waits until the helper ends by itself or is told to.
+    /// Waits until the helper ends by itself, or a signal or a request asks it to.
     pub(super) async fn until_the_end(&mut self, helper: &Helper, reload: impl Fn()) {
         loop {
             tokio::select! {
@@ -124,12 +125,12 @@ impl Signals {
         }
     }
 
-    /// Waits until it is told to end.
+    /// Waits until a signal asks the command to end.
     pub(super) async fn until_told_to_end(&mut self) {
         while self.next().await != Told::End {}
     }
 
-    /// Leaves by `stop`, which takes a moment; who asks a second time does not want to wait for it.
+    /// Leaves by `stop`, which takes a moment; a user who asks a second time does not want to wait for it.
     pub(super) async fn leave(
         mut self,
         stop: impl FnOnce() -> verbena_node::Result<()> + Send + 'static,
@@ -150,7 +151,7 @@ impl Signals {
         }
     }
 
-    /// Waits until it is told to end, by a signal that is not the one which it obeys already.
+    /// Waits for a signal to end that is not the one which it obeys already.
     async fn end_at_once(&mut self) {
         let obeyed = Instant::now();
         while self.next().await != Told::End || !is_another(obeyed.elapsed()) {}
@@ -170,7 +171,7 @@ struct Timed<'a, L> {
     time: String,
 }
 
-/// Prints one line, as JSON or in words. Who reads may have gone: the command goes on.
+/// Prints one line, as JSON or in words. The reader may have gone: the command goes on.
 pub(super) fn say<L: Serialize>(json: bool, line: &L, words: impl FnOnce(&L) -> String) {
     let mut out = output();
     let _ = match serde_json::to_string(&Timed { line, time: exact_moment(SystemTime::now()) }) {

@@ -97,7 +97,7 @@ impl Queue {
     /// The next one, if there is one.
     ///
     /// # Errors
-    /// What read(2) says, which is none in practice.
+    /// What read(2) says; in practice it does not fail.
     pub fn next(&self) -> io::Result<Option<Arrived>> {
         let mut info = [0; INFO_BYTES];
         match rustix::io::read(&self.descriptor, &mut info) {
@@ -146,7 +146,7 @@ impl Arrived {
     }
 }
 
-/// Does to this process what the signal does that was taken from the queue: it stops, until it is told to continue, so that its shell sees that.
+/// Does to this process what the signal does that was taken from the queue: it stops, until SIGCONT, so that its shell sees that.
 pub fn stop_by(number: i32) -> io::Result<()> {
     // SAFETY: raise(3) takes any number.
     unsafe { libc::raise(number) };

@@ -105,7 +105,7 @@ fn open(path: &Path) -> io::Result<File> {
 
 /// The process in between: begins a session, starts the helper, and ends.
 pub fn in_between(arguments: &[OsString]) -> ExitCode {
-    // A process that leads its group cannot, and need not where nobody waits for the group.
+    // A process that leads its group cannot, and need not where no shell waits for the group.
     let _ = rustix::process::setsid();
     let started = std::env::current_exe().and_then(|program| Command::new(program).args(arguments).spawn());
     match started {

@@ -18,7 +18,7 @@ use crate::output::{Format, Output, output, write_json};
 const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
 
-/// A member that has not told of itself for so long, milliseconds, is shown as one that does not answer.
+/// A member whose last report is older than this, in milliseconds, is shown as one that does not answer.
 const SILENT_MS: u64 = 500;
 /// Beside the pages of a home that does not know what is open.
 const AWAITING: &str = ", none cached: it does not know yet what others have open";

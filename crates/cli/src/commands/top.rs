@@ -19,7 +19,7 @@ use crate::top::{Asker, History, Line, Reading, draw, heading, in_words};
 
 /// How long an answer is waited for, at least.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often the thread that waits for keys looks whether anybody still wants them.
+/// How often the thread that waits for keys looks whether the window is still open.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Lines after which their heading is printed again.
 const HEADING_EVERY: usize = 20;
@@ -60,7 +60,7 @@ pub struct Command {
 type Asked = verbena_client::Result<Reading>;
 
 impl Command {
-    /// Shows it until it is told to end.
+    /// Shows it until a key or a signal ends it.
     pub fn run(self, file: Option<&Path>) -> Result<()> {
         let places = match &self.address {
             Some(place) => vec![place.clone()],
@@ -73,7 +73,8 @@ impl Command {
         let asker = Asker::new(places, PATIENCE.max(every));
         let is_plain = self.format.json || self.count.is_some() || !std::io::stdout().is_terminal();
         running::block_on(async {
-            // Who is not there at the start is told so, and not in a window that covers the reason.
+            // A node that is absent at the start is reported at once, and not in a window that covers the
+            // reason.
             let first = asker.ask().await.map_err(|error| self.absent(error))?;
             let readings = read(asker, every);
             if is_plain { self.print(first, readings).await } else { watch(first, readings).await }
@@ -126,7 +127,7 @@ impl Command {
     }
 }
 
-/// Asks again and again, beside whoever shows it. Ends with the receiver.
+/// Asks again and again, beside the task that shows the readings. Ends with the receiver.
 fn read(asker: Asker, every: Duration) -> mpsc::Receiver<Asked> {
     let (tell, readings) = mpsc::channel(1);
     tokio::spawn(async move {
@@ -169,7 +170,7 @@ async fn watch(first: Reading, mut readings: mpsc::Receiver<Asked>) -> Result<()
     }
 }
 
-/// The terminal, while it is ours.
+/// The terminal, while this program draws on it.
 struct Window(ratatui::DefaultTerminal);
 
 impl Drop for Window {

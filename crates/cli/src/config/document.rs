@@ -21,7 +21,7 @@ impl Document {
     /// Reads its tables.
     ///
     /// # Errors
-    /// There is none, it is larger than [`LARGEST_FILE`](super::LARGEST_FILE), or it is not TOML.
+    /// The file cannot be read, is larger than [`LARGEST_FILE`](super::LARGEST_FILE), or is not TOML.
     pub fn open(file: &Path) -> Result<Self, Error> {
         Document::of(file.display().to_string(), &read_file(file)?)
     }

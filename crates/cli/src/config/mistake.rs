@@ -12,7 +12,7 @@ const MARK: Style = AnsiColor::Cyan.on_default().bold();
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Nobody wrote it.
+    /// The user did not set it.
     Default,
     /// These bytes of the file.
     File(Range<usize>),
@@ -114,8 +114,8 @@ impl Mistake {
         }
     }
 
-    /// For people: the place, what is wrong, the line with the spot marked, what to do. Coloured; who prints it to something that
-    /// shows no colours takes them out.
+    /// For people: the place, what is wrong, the line with the spot marked, what to do. Coloured; a caller that prints it to
+    /// something that shows no colours takes them out.
     pub fn explain(&self, source: &Source) -> String {
         let located = self.locate(source);
         let mut text = format!("{BAD}{}", located.at);
@@ -169,11 +169,11 @@ fn floor_char_boundary(text: &str, byte: usize) -> usize {
     text.floor_char_boundary(byte)
 }
 
-/// The word of `known` that somebody who wrote `written` can have meant.
+/// The word of `known` that the author of `written` can have meant.
 pub fn closest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let likeness = |word: &str| strsim::damerau_levenshtein(&written.to_lowercase(), word);
     let nearest = known.into_iter().map(|word| (likeness(word), word)).min()?;
-    // A third of the letters wrong is a slip; more is another word.
+    // A third of the characters wrong is a slip; more is another word.
     (nearest.0 <= nearest.1.len().max(3) / 3).then(|| nearest.1.to_owned())
 }
 

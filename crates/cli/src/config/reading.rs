@@ -42,7 +42,7 @@ pub enum Reason {
         /// What it should be.
         expected: String,
     },
-    /// The value is none of these words.
+    /// The value is not one of these words.
     NotOneOf {
         /// What it is.
         found: String,

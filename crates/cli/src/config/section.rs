@@ -67,7 +67,7 @@ pub(super) fn place_of(root: &Table, key: &str) -> Place {
     node.place.clone()
 }
 
-/// Takes the refused value out. `None` if there is nothing to take out, `Some(None)` if it was only a consequence of another mistake.
+/// Takes the refused value out. `None` if the value does not exist, `Some(None)` if it was only a consequence of another mistake.
 fn take_out(root: &mut Node, section: &str, mut refusal: Refusal) -> Option<Option<Mistake>> {
     refusal.path.reverse();
     let taken = cut(root, &refusal.path)?;

@@ -64,7 +64,7 @@ pub(super) fn tried(provider: Named, config: &Config, checks: &mut Vec<Check>) -
 /// What a provider lacks.
 pub(super) fn refused(what: &'static str, error: Error) -> Check {
     match error {
-        // A table that may follow the remedy is what was told of the devices.
+        // A table that may follow the remedy lists what was found about the devices.
         Error::Unusable { reason, remedy, .. } => {
             Check::missing(what, reason, remedy.lines().next().unwrap_or_default())
         }

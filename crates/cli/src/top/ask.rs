@@ -25,10 +25,10 @@ impl Asker {
         Asker { places, patience }
     }
 
-    /// The first place's answer; if there is none, why not at the first.
+    /// The answer of the first place that answers; if none does, the error at the first.
     ///
     /// # Errors
-    /// That nobody listens, or what is wrong with the answer.
+    /// No helper listens there, or the answer is wrong.
     pub async fn ask(&self) -> Result<Reading> {
         let mut missed = None;
         for place in &self.places {

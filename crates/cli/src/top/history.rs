@@ -46,9 +46,9 @@ pub struct Moment {
     pub errors_per_second: f64,
     /// Hits among hits and fetched. `None` if there were neither.
     pub hit_ratio: Option<f64>,
-    /// Half of the answers took at most so long. `None` if there were none.
+    /// Half of the answers took at most this long, in seconds. `None` without answers.
     pub median_seconds: Option<f64>,
-    /// 99 of 100 answers took at most so long.
+    /// 99 of 100 answers took at most this long, in seconds.
     pub p99_seconds: Option<f64>,
     /// Updates that began at every home.
     pub updates_per_second: f64,
@@ -61,7 +61,7 @@ pub struct Moment {
 }
 
 impl History {
-    /// There is an answer. What happened since the one before, if there was one of the same life of the process.
+    /// Takes an answer. Returns what happened since the one before, if that was of the same process.
     pub fn answered(&mut self, reading: Reading) -> Option<&Moment> {
         self.trouble = None;
         let earlier = self.reading.replace(reading);

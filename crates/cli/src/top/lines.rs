@@ -1,4 +1,4 @@
-//! One line for each moment, where nobody looks at a window.
+//! One line for each moment, where no window is shown.
 
 use serde::Serialize;
 use verbena_client::api::Node;

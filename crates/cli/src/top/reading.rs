@@ -10,7 +10,7 @@ use verbena_metrics::Snapshot;
 pub struct Reading {
     /// The node that was asked.
     pub status: Status,
-    /// Who died and is not settled, with what that keeps out of the cache at this node.
+    /// The departed incarnations that are not settled, with what they keep out of the cache at this node.
     pub departed: Vec<Departed>,
     /// The members of its view.
     pub members: Vec<Node>,

@@ -27,7 +27,7 @@ pub(super) enum Departure {
 /// What the updates of a departed incarnation keep out of the cache at a home (rule P6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeptOut {
-    /// Whose updates.
+    /// The departed incarnation.
     pub by: Incarnation,
     /// Those of them that this home knows to be open.
     pub updates: usize,
@@ -52,7 +52,8 @@ impl Departure {
     }
 }
 
-/// Whose updates a home that begins in this view cannot know: the updaters of this view and of every earlier one.
+/// The updaters whose updates a home that begins in this view cannot know: those of this view and of every
+/// earlier one.
 pub(super) fn updaters_until(view: &View) -> BTreeSet<Incarnation> {
     let present =
         view.members().iter().filter(|member| member.roles.has(Role::Updater)).map(|member| member.incarnation);
@@ -140,7 +141,7 @@ impl Home {
             .filter(|who| !self.leaving.contains_key(who))
             .collect();
         for of in gone {
-            // Nothing of who left at rest can reach the database, and its own word says so.
+            // No update of an incarnation that left at rest can reach the database, and its own word says so.
             if view.departed().iter().any(|gone| gone.incarnation == of && gone.at_rest) {
                 self.leaving.insert(of, Departure::Waiting { read: None, until: now });
                 continue;
@@ -171,7 +172,8 @@ impl Home {
         }
     }
 
-    /// A home that was none before knows what is open everywhere: pages of both kinds may be cached (rules P5, H1).
+    /// A home that is new in this view now knows what is open everywhere: pages of both kinds may be cached (rules
+    /// P5, H1).
     pub(super) fn release_as_new(&mut self, out: &mut Vec<HomeAction>) {
         self.board.release_everything(true, out);
         self.board.release_purge(true, out);

@@ -66,10 +66,10 @@ impl Home {
     }
 
     /// Lets the set stand and gives the word to store under. If another stood it bumps first: copies made under that one
-    /// would not notice what only the new one names. Where none stood there is no copy to tell: what was stored under a
+    /// would not notice what only the new one names. Where no set stood there is no copy to warn: what was stored under a
     /// set that is gone was bumped when it went, and what depends on everything compares the clock. So a page that comes
     /// here with a change of view costs the pages that share its word nothing. A page that depends on everything needs no
-    /// set, and leaves the one that stands to whoever has copies under it.
+    /// set, and leaves the one that stands to the proxies that have copies under it.
     fn admit(&mut self, page: PageId, scope: &Scope, out: &mut Vec<HomeAction>) -> Word {
         if let Scope::On(_) = scope {
             if self.pages.another_stands(page, scope) && self.rules.other_sets_bump {
@@ -81,8 +81,8 @@ impl Home {
         self.board.page(page)
     }
 
-    /// Drops pages beyond the bounds, and bumps them: nobody would tell their copies of an update (rule P7). The
-    /// page just put stays: it is the youngest, and the bounds hold at least one.
+    /// Drops pages beyond the bounds, and bumps them: the home could not invalidate their copies on an update
+    /// (rule P7). The page just put stays: it is the youngest, and the bounds hold at least one.
     fn shed(&mut self, out: &mut Vec<HomeAction>) {
         while let Some(page) = self.pages.shed(self.limits.pages, self.limits.dependencies) {
             if self.rules.drops_bump {

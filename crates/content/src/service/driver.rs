@@ -1,5 +1,5 @@
-//! Gives the machines what arrives, does what they say: all input and output of the page protocol, in turns. It never waits; who gives
-//! it its turns does, the thread of a node ([`thread`](super::thread)) or a simulation.
+//! Feeds events to the state machines and carries out their actions: all input and output of the page protocol. Never blocks: the
+//! caller decides when to poll. It is the thread of a node ([`thread`](super::thread)) or a simulation.
 //!
 //! A home's acknowledgement is a word that it writes here one-sidedly: nothing announces it. So while one is awaited the driver has no
 //! patience: the thread looks, yields and looks again (dissertation section 6.2.2), for a bounded time, and then at the pace of the timer.
@@ -45,7 +45,7 @@ pub(super) struct Driver {
     options: Options,
     rules: Rules,
     records: Box<dyn Records>,
-    /// Between two lives there is none.
+    /// `None` between two incarnations.
     pub(super) life: Option<Life>,
     updater: Updater,
     begins: HashMap<UpdateId, oneshot::Sender<Result<UpdateId, Refused>>>,
@@ -54,7 +54,7 @@ pub(super) struct Driver {
     membership: Option<Box<dyn Membership>>,
     /// A view without this node, which it may acknowledge once it has nothing open.
     leaving: Option<ViewNumber>,
-    /// Whom to tell that nothing is left to be waited for.
+    /// The cluster side to notify once nothing is left to be waited for.
     closing: Option<Box<dyn Membership>>,
     looking_since: Option<Time>,
     number: u64,
@@ -128,7 +128,7 @@ impl Driver {
         self.shared.clock.now()
     }
 
-    /// How long there is nothing to do unless something arrives.
+    /// How long the driver has nothing to do if no event arrives.
     pub(super) fn patience(&self) -> Duration {
         let now = self.now();
         if self.looking_since.is_some_and(|since| now.since(since) < EAGER) {
@@ -179,8 +179,8 @@ impl Driver {
         };
     }
 
-    /// The updater prepares no view that does not name it. Without anything open, and with every home knowing that, there is nothing to
-    /// prepare; otherwise the lease runs out first.
+    /// The updater prepares no view that does not name it. If nothing is open, and every home knows that, there is nothing to prepare;
+    /// otherwise the lease runs out first.
     fn leave(&mut self) {
         if self.updater.counts() != UpdaterCounts::default() || self.updater.waiting_words().next().is_some() {
             return;
@@ -198,7 +198,7 @@ impl Driver {
         *self.shared.kept_out.lock() = kept_out.collect();
     }
 
-    /// One home that does not acknowledge holds up every update: whoever runs the node has to know which.
+    /// One home that does not acknowledge holds up every update: the operator has to know which.
     fn look_for_late_homes(&mut self, now: Time) {
         let late = self.updater.late_homes(LATE, now);
         let Some(&(home, updates)) = late.iter().max_by_key(|(_, updates)| *updates) else { return };
@@ -233,7 +233,8 @@ impl Driver {
             }
             Command::LifeBegins { fabric, reply } => {
                 let begun = self.live(fabric);
-                // Who begins a life waits for this; if not, the life is as good.
+                // The caller that starts the incarnation waits for this; if it is gone, the incarnation goes
+                // on all the same.
                 let _ = reply.send(begun);
             }
             Command::LifeEnds(reply) => {
@@ -294,7 +295,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Drops all that belongs to the life, the fabric and its regions too. What was forwarded stays open in the updater.
+    /// Drops all that belongs to the incarnation, the fabric and its regions too. What was forwarded stays open in the
+    /// updater.
     fn die(&mut self) {
         self.shared.routes.store(Arc::new(Routes::default()));
         self.membership = None;
@@ -346,7 +348,7 @@ impl Driver {
             Message::Register(register) => register.view,
             Message::Registered(registered) => registered.view,
         };
-        // It may be lost: whoever needs it says it again.
+        // It may be lost: the machine that needs it sends it again.
         if let Err(error) = known.peer.send(Class::Control, view, PROTOCOL, self.number, &message.encode()) {
             tracing::debug!(%to, %error, "a message of the page protocol was not sent");
         }
@@ -420,7 +422,7 @@ impl Driver {
                 UpdaterAction::Ended(number) => self.records.ended(number),
                 UpdaterAction::Forward(id) => {
                     let reply = self.begins.remove(&id);
-                    // Whoever wanted it is gone: then it was not forwarded.
+                    // The caller is gone: then the update was not forwarded.
                     if reply.is_none_or(|reply| reply.send(Ok(id)).is_err()) {
                         // Behind what was said before: homes handle nothing that comes after a gap.
                         let mut more = Vec::new();
@@ -503,7 +505,7 @@ impl Driver {
     }
 }
 
-/// Whoever asked may have gone.
+/// The caller may have gone.
 fn reply_to<T>(reply: oneshot::Sender<T>, answer: T) {
     let _ = reply.send(answer);
 }

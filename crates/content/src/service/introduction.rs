@@ -10,7 +10,7 @@
 //! ```
 //!
 //! It goes to the members of a view that was learnt of, and again until they have introduced themselves. The transport
-//! knows who sends (rule F5), so that nobody introduces another.
+//! knows the sender (rule F5), so that no node can introduce another.
 
 use serde::{Deserialize, Serialize};
 use verbena_fabric::RegionKey;
@@ -24,7 +24,7 @@ const INTRODUCTION: Format = Format::new(*b"VCIN", 1);
 /// The regions of a member that others work on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Introduction {
-    /// Whose they are.
+    /// The member that owns them.
     pub from: Incarnation,
     /// Its page table, to read, if it is a home.
     pub table: Option<RegionKey>,

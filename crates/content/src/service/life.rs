@@ -124,7 +124,7 @@ impl Life {
         self.writes.post(to, remote, at, value, now);
     }
 
-    /// Gets to know the members of a view, and forgets who is none.
+    /// Gets to know the members of a view, and forgets nodes that are not members.
     pub(super) fn meet_members(&mut self, view: &Arc<View>, now: Time) {
         self.view = Some(view.clone());
         self.peers.retain(|peer, _| view.member(*peer).is_some());

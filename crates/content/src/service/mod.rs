@@ -1,9 +1,9 @@
 //! The page protocol at work in one node: a thread that drives the machines over a fabric, and the handle that proxies and applications
 //! use.
 //!
-//! There is nothing to decide here. The thread gives the [`Home`](crate::Home) and the [`Updater`](crate::Updater) what arrives, and does what they
-//! say, in order. A hit does not come near it: [`Content::read`] posts a read of the words from the thread of the
-//! request, and [`Content::lease`] is two loads.
+//! This module decides nothing. The thread feeds events to the [`Home`](crate::Home) and the [`Updater`](crate::Updater), and carries out their
+//! actions in order. A hit does not involve the thread: [`Content::read`] posts a read of the words from the thread of the request, and
+//! [`Content::lease`] is two loads.
 
 mod config;
 mod driver;
@@ -48,8 +48,8 @@ pub use stepped::Stepped;
 /// Commands that may wait for the thread. One more is refused with [`Refused::Overloaded`].
 const COMMANDS: usize = 8192;
 
-/// How long a read of words may take before the request goes to the origin: far longer than it takes, far shorter than anybody waits for a
-/// page.
+/// How long a read of words may take before the request goes to the origin: far longer than such a read takes, far shorter than a client
+/// waits for a page.
 const READ_DEADLINE: Duration = Duration::from_millis(100);
 
 /// What a node brings to the protocol.
@@ -63,7 +63,7 @@ pub struct Options {
     pub updater: UpdaterLimits,
 }
 
-/// Why a request to the service came to nothing. An update that was refused has reached nobody (503).
+/// Why a request to the service came to nothing. An update that was refused was not forwarded to the application (503).
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
     /// It could not begin before its deadline: a home did not acknowledge, or this node has no lease in a view in effect.
@@ -102,7 +102,8 @@ pub struct Counts {
     pub unusable: u64,
 }
 
-/// The way back to the cluster. What comes too late is of another view or life and must have no effect.
+/// The way back to the cluster. A call that comes too late is of another view or incarnation and must have no
+/// effect.
 pub trait Membership: Send + 'static {
     /// This node may acknowledge the view, as far as pages go (rule P5).
     fn prepared(&self, view: ViewNumber);
@@ -121,16 +122,16 @@ pub struct Content {
     commands: mpsc::UnboundedSender<Command>,
 }
 
-/// What the thread shares with whoever holds a [`Content`].
+/// What the thread shares with every holder of a [`Content`].
 struct Shared {
     clock: Arc<dyn Clock>,
-    /// Known from the first life on.
+    /// Known from the first incarnation on.
     lease: OnceLock<Arc<LeaseWord>>,
     /// As the thread last said, but for what is counted in words of its own.
     counts: Mutex<Counts>,
     kept_out: Mutex<Vec<KeptOut>>,
     begun: AtomicU64,
-    /// Who this node is, as a word.
+    /// This node's incarnation, as a word.
     identity: AtomicU64,
     routes: ArcSwap<Routes>,
     names: Names,
@@ -201,7 +202,7 @@ impl Content {
         self.shared.clock.now()
     }
 
-    /// Who this node is at the moment.
+    /// This node's incarnation at the moment.
     pub fn identity(&self) -> Incarnation {
         Incarnation::from_word(self.shared.identity.load(Ordering::SeqCst))
     }
@@ -218,7 +219,7 @@ impl Content {
         self.shared.routes.load().read(page, view, self.now() + READ_DEADLINE)
     }
 
-    /// Asks a page's home whether the page may be stored (rule P2). `None` if nobody will answer.
+    /// Asks a page's home whether the page may be stored (rule P2). `None` if no answer will come.
     pub async fn register(&self, register: Register) -> Option<Registered> {
         self.asked(|reply| Command::Register { register, reply }).ok()?.await.ok()
     }
@@ -232,7 +233,7 @@ impl Content {
     /// Begins an update at every home, of what the application changes. When the ticket is here, and not before, it may be forwarded (rule P3).
     ///
     /// # Errors
-    /// It is refused: it has reached nobody.
+    /// It is refused: the application must not get it.
     pub async fn begin(&self, scope: Scope) -> Result<Ticket, Refused> {
         self.begin_as(Change::Write, scope).await
     }
@@ -268,7 +269,8 @@ impl Content {
         self.shared.kept_out.lock().clone()
     }
 
-    /// The cluster has a newer view. `membership` is told when this node may acknowledge it as far as pages go (rule P5).
+    /// The cluster has a newer view. The service calls `membership` when this node may acknowledge it as far as pages go
+    /// (rule P5).
     pub fn view_learnt(&self, view: Arc<View>, membership: impl Membership) -> Result<(), Refused> {
         self.tell(Command::View { view, membership: Box::new(membership) })
     }
@@ -278,14 +280,14 @@ impl Content {
         self.tell(Command::Gone(incarnation))
     }
 
-    /// The node is about to leave: updates are refused from now on. `membership` is told when those that are open have ended, and every
-    /// home knows.
+    /// The node is about to leave: updates are refused from now on. The service calls `membership` when those that are open have ended,
+    /// and every home knows.
     pub fn close(&self, membership: impl Membership) -> Result<(), Refused> {
         self.tell(Command::Close(Box::new(membership)))
     }
 
-    /// A life of this node begins on this fabric, as the incarnation that the fabric is (rule C1), and acts by this lease, the same
-    /// in all lives. Returns when its regions are there.
+    /// Starts an incarnation of this node on this fabric, whose incarnation it takes (rule C1). It acts by this lease, which is the
+    /// same for all incarnations. Returns when its regions are there.
     ///
     /// # Errors
     /// If they cannot be made, or the service has stopped.
@@ -297,7 +299,7 @@ impl Content {
         begun.recv().map_err(|_| verbena_fabric::Error::Closed)?
     }
 
-    /// The life is over. Returns when its regions and its fabric are dropped.
+    /// Ends the incarnation. Returns when its regions and its fabric are dropped.
     pub fn life_ends(&self) {
         let (reply, ended) = std::sync::mpsc::sync_channel(1);
         if self.tell(Command::LifeEnds(reply)).is_ok() {
@@ -333,7 +335,8 @@ impl Shared {
     }
 }
 
-/// An update that is to begin. Whoever wants it may go in the moment in which it has: then nobody forwards it, and it is over.
+/// An update that is to begin. Its caller may go in the moment in which it has begun: then it is not forwarded, and it is
+/// over.
 struct Beginning {
     answer: oneshot::Receiver<Result<UpdateId, Refused>>,
     content: Content,
@@ -341,7 +344,7 @@ struct Beginning {
 
 impl Drop for Beginning {
     fn drop(&mut self) {
-        // From here on who answers sees that nobody waits.
+        // From here on the thread sees that the caller does not wait.
         self.answer.close();
         if let Ok(Ok(id)) = self.answer.try_recv() {
             self.content.ticket(id).not_sent();

@@ -24,7 +24,7 @@ pub(super) struct Opening {
 
 /// A peer's regions, or why they cannot be opened.
 pub(super) struct Opened {
-    /// Whose life it was.
+    /// The incarnation that wanted them opened.
     pub(super) me: Incarnation,
     pub(super) peer: Incarnation,
     pub(super) table: Option<Result<SharedRemote, String>>,

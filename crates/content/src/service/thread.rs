@@ -25,7 +25,8 @@ pub(super) fn spawn(
         .spawn(move || {
             let run = std::panic::AssertUnwindSafe(|| runtime.block_on(run(driver, &commands, received)));
             if std::panic::catch_unwind(run).is_err() {
-                // Words that nobody moves any more must not stay readable: a process without this thread is worse than none.
+                // Words that no thread moves any more must not stay readable: a process without this thread does more harm
+                // than a dead one.
                 std::process::abort();
             }
         })
@@ -33,7 +34,7 @@ pub(super) fn spawn(
     Ok(())
 }
 
-/// Until nobody holds a sender of commands.
+/// Runs until all senders of commands are gone.
 async fn run(
     mut driver: Driver,
     commands: &mpsc::WeakUnboundedSender<Command>,
@@ -57,7 +58,7 @@ async fn run(
     }
 }
 
-/// The next message. Without a life there is none.
+/// The next message. Never, between two incarnations.
 async fn arrival(life: &mut Option<Life>) -> Woken {
     let Some(life) = life else { return std::future::pending().await };
     tokio::select! {
@@ -79,7 +80,7 @@ fn open_elsewhere(opening: Opening, shared: Arc<Shared>, commands: mpsc::WeakUnb
     tokio::task::spawn_blocking(move || {
         let opened = opening.run();
         if let Some(commands) = commands.upgrade() {
-            // If the thread has ended meanwhile, nobody needs it.
+            // If the thread has ended meanwhile, the regions are not needed.
             let _ = Content { shared, commands }.tell(Command::Opened(opened));
         }
     });

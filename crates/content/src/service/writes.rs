@@ -2,8 +2,8 @@
 //! executed (rule F2).
 //!
 //! A write that is lost is no harm, for the updater asks again. But it is an operation of the fabric's bounded window until it is settled:
-//! left alone, so many of them would in the end let no other write through. So each is settled, and settling is repeated until the
-//! target answers or is no member any more.
+//! left alone, such writes would in the end fill the window and let no other write through. So each is settled, and settling is repeated
+//! until the target answers or is no member any more.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use verbena_terms::{Incarnation, Time};
 const WRITE_DEADLINE: Duration = Duration::from_millis(100);
 /// How long a target may take to say what became of one.
 const SETTLE_DEADLINE: Duration = Duration::from_secs(1);
-/// How often those under way are looked at: nobody waits for their end but the window.
+/// How often those under way are looked at: only the window waits for their end.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
-/// Those of one life. As many as the fabric's windows hold, for each member.
+/// The writes of one incarnation. As many as the fabric's windows hold, for each member.
 #[derive(Default)]
 pub(super) struct Writes {
     under_way: Vec<Write>,
@@ -60,7 +60,7 @@ impl Writes {
         }
     }
 
-    /// Forgets those to whom no longer matters.
+    /// Forgets writes to members that no longer matter.
     pub(super) fn retain(&mut self, matters: impl Fn(Incarnation) -> bool) {
         self.under_way.retain(|write| matters(write.to));
     }
@@ -97,7 +97,8 @@ impl Write {
         match (error, operation) {
             // Nothing is known of it any more, or nothing here asks any more.
             (Error::Forgotten { .. } | Error::Closed, Some(_)) => Looked::Ended,
-            // Also where it could not be asked at all: the window stays open for it until somebody has answered.
+            // Also where it could not be asked at all: the window stays open for it until the target has
+            // answered.
             (_, Some(operation)) | (Error::Unknown { first: Some(operation), .. }, None) => Looked::Settle(operation),
             _ => Looked::Ended,
         }

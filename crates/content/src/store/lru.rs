@@ -1,7 +1,7 @@
 //! Least recently used, in shards: each a list in the order of use with a hash table over it, behind a lock of its own.
 //!
 //! A shard has its part of the bytes and replaces by itself, so what goes is the oldest of its shard, not of all. Keys are spread by a hash with
-//! a secret: nobody can choose pages that push each other out.
+//! a secret: a client cannot choose pages that push each other out.
 
 use std::hash::{BuildHasher, RandomState};
 

@@ -3,12 +3,12 @@
 /// For each thread that may run at once: two seldom want the same.
 const PER_THREAD: usize = 4;
 
-/// A shard has room for so many typical copies, and for so many of the largest: otherwise its own order is no longer that of all, and
-/// the largest find no room.
+/// A shard has room for at least this many typical copies, and for this many of the largest: otherwise its own order is no longer
+/// that of all, and the largest find no room.
 const FEWEST_TYPICAL: u64 = 32;
 const FEWEST_LARGEST: u64 = 4;
 
-/// Shards for `bytes` bytes in all, used by so many threads: a power of two.
+/// Shards for `bytes` bytes in all, used by `threads` threads: a power of two.
 pub(super) fn count(bytes: u64, typical: usize, largest: usize, threads: usize) -> usize {
     let fewest = FEWEST_TYPICAL.saturating_mul(typical as u64).max(FEWEST_LARGEST.saturating_mul(largest as u64));
     let mut shards = threads.saturating_mul(PER_THREAD).next_power_of_two();

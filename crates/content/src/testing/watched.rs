@@ -57,7 +57,7 @@ impl Gate {
     }
 }
 
-/// Dropped, all go on: a test that fails leaves nobody waiting.
+/// Dropped, all go on: a test that fails leaves no thread waiting.
 #[must_use = "dropped, nobody is held"]
 pub struct Held(Arc<Gate>);
 

@@ -33,7 +33,7 @@ pub(super) struct Endpoints {
 pub(super) enum Twice {
     /// It is a read, or compares what it changes: executing it twice is as good as once.
     Harmless,
-    /// Its asker would be told wrong by the second execution: once it was sent, it is not sent again.
+    /// A second execution would give its caller a wrong answer: once it was sent, it is not sent again.
     Never,
 }
 
@@ -51,7 +51,7 @@ impl Endpoints {
     pub(super) async fn execute(&self, txn: Txn, twice: Twice, probe: &str, until: Instant) -> Result<TxnResponse> {
         let count = self.clients.len();
         let mut failed = 0;
-        // Which endpoints will not answer before somebody changes something.
+        // Which endpoints will not answer before an operator changes something.
         let mut lasting = vec![false; count];
         // Silence says less than a reason, and a reason that passes less than one that lasts.
         let mut told = (0, String::new());
@@ -120,7 +120,7 @@ impl Endpoints {
 
     fn leave(&self, nth: usize, why: &str) {
         *self.clients[nth].borrow_mut() = None;
-        // Somebody else may have left it already.
+        // Another request may have left it already.
         if self.current.get() == nth {
             self.current.set((nth + 1) % self.clients.len());
         }
@@ -164,7 +164,7 @@ fn certificates(key: &str, file: &Path) -> Result<Vec<u8>> {
     Ok(pem)
 }
 
-/// The first line of a file that nobody but its owner reads.
+/// The first line of a file that its owner alone can read.
 fn password(file: &Path) -> Result<String> {
     const KEY: &str = "password_file";
     let mode = fs::metadata(file).map_err(|error| unreadable(KEY, file, error))?.mode();

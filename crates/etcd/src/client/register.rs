@@ -9,8 +9,8 @@
 //! | Beat that resigns | `office` | the same | `beat`, and `office` as it was read |
 //! | Store | | `office` is of the term, `record` as said | `record`, `views/NUMBER`; drops old `views/` |
 //!
-//! What is changed by who has enrolled is changed in its era only, and what it reads must be of that: where the keys were lost, revisions are counted from the
-//! beginning, and would stand again for what they do not.
+//! An enrolled node changes keys in its era only, and what it reads must be of that era: where the keys were lost, revisions are counted from the beginning,
+//! and would stand again for what they do not.
 //!
 //! The record is read before the office is taken because one that cannot be read must not become that of a holder who cannot read it (F6).
 
@@ -175,7 +175,8 @@ impl<'a> Register<'a> {
             changes.push(TxnOp::put(office.as_str(), held.value(), None));
         }
         let txn = Txn::new().when(self.in_era([stands(&office, term)])).and_then(changes);
-        // Its asker counts from the moment when it asked, so a second one makes it believe nothing that is not so; and who resigned asks nothing of the term any more.
+        // The caller counts from the moment when it asked, so a second execution makes it believe nothing wrong; and a holder that resigned needs nothing more
+        // of the term.
         let response = self.change(txn, Twice::Harmless).await?;
         Ok(if response.succeeded() { Answer::Beaten } else { Answer::Overtaken })
     }

@@ -7,7 +7,7 @@ use std::io;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trouble {
     pub(super) why: String,
-    /// It will fail in the same way until somebody changes something.
+    /// It will fail in the same way until an operator changes something.
     pub(super) lasts: bool,
 }
 
@@ -55,7 +55,7 @@ fn causes(error: &etcd_client::Error) -> (String, Option<&'static str>) {
         let wrapped = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         let tls = cause.downcast_ref().or_else(|| wrapped?.downcast_ref::<rustls::Error>());
         look = look.or_else(|| tls.and_then(key_of));
-        // It is told after the handshake, through HTTP/2, of which only the text comes out.
+        // The alert comes after the handshake, through HTTP/2, of which only the text comes out.
         if last.contains("received fatal alert") {
             look = Some("etcd.certificate and etcd.key");
         }

@@ -52,7 +52,7 @@ impl<S: Carrier> Connection<S> {
                     continue;
                 }
                 Stage::Resting if kept > 0 => match hits.goes_on(memory) {
-                    // What was answered goes out before the end of the client's half is told.
+                    // The answers go out before hyper sees the end of the client's half.
                     Turn::Wants if hits.output().is_none() => ready!(self.poll_came(hits, memory, context, buffer))?,
                     turn => Some(turn),
                 },
@@ -122,7 +122,7 @@ impl<S: Carrier> Connection<S> {
         Poll::Ready(Ok(Some(turn)))
     }
 
-    /// Gives hyper so many bytes at most: what was kept, then what comes.
+    /// Gives hyper at most `most` bytes: those that were kept, then those that arrive.
     fn poll_hand(
         &mut self,
         hits: &mut DirectHits,

@@ -1,7 +1,7 @@
 //! The head of a request, if it is one that can be answered without hyper.
 //!
-//! Of others all that matters is where their bytes end. That is told only if no two readers could take it for different ones: one length at most, of
-//! digits, and nothing that changes what follows the head.
+//! Of all other requests only the place where their bytes end matters. It is known only if no two readers could see it differently: one length at
+//! most, of digits, and nothing that changes what follows the head.
 //!
 //! A target may hold bytes that no URI has and that some clients send ([`encoded`]). Hyper knows no such target, so they are percent-encoded first.
 
@@ -33,7 +33,7 @@ pub(crate) enum Head {
     Unencoded,
     /// Something else, for hyper.
     Other {
-        /// Bytes of the request, its body included; `None` if they cannot be told.
+        /// Bytes of the request, its body included; `None` if the head does not determine them.
         bytes: Option<u64>,
     },
 }
@@ -58,7 +58,7 @@ enum Framing {
     No,
     KeepAlive,
     Length(u64),
-    /// What follows is not told by the head.
+    /// The head does not determine what follows.
     Unclear,
 }
 
@@ -75,7 +75,7 @@ fn framing(name: &str, value: &[u8]) -> Framing {
     }
 }
 
-/// A length of digits alone; one that no body has is none.
+/// A length of digits alone. `None` for a length that no body has.
 fn length(value: &[u8]) -> Option<u64> {
     let is_number = (1..=18).contains(&value.len()) && value.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(value).ok().filter(|_| is_number)?.parse().ok()

@@ -35,7 +35,7 @@ type Answers = Vec<(usize, Content)>;
 
 /// The body of an answer.
 pub(crate) enum Content {
-    /// Of a page, its first so many bytes.
+    /// The first bytes of a page, this many.
     Page(Page, usize),
     Bytes(Bytes),
 }
@@ -54,7 +54,7 @@ impl Content {
 pub(crate) enum Sends {
     /// The request is HEAD.
     HeadAlone,
-    /// A body of so many bytes.
+    /// A body of this many bytes.
     Body(usize),
 }
 
@@ -125,7 +125,7 @@ impl Output {
         used
     }
 
-    /// So many bytes are out. Says whether all are.
+    /// `bytes` more bytes are out. Says whether all are.
     pub fn advance(&mut self, bytes: usize) -> bool {
         self.taken += bytes;
         while let Some((end, content)) = self.answers.get(self.done) {
@@ -198,7 +198,8 @@ impl Writing<'_> {
         self.is_plain = false;
     }
 
-    /// The head ends, and this is the body, of which so much goes out as was said. Or nothing goes out, and hyper is to answer.
+    /// The head ends, and `content` is the body, of which the announced length goes out. Or nothing goes out, and hyper is to
+    /// answer.
     pub fn ends(mut self, now: Instant, content: Content) -> bool {
         let length = match self.sends {
             Sends::HeadAlone => 0,

@@ -26,7 +26,7 @@ enum Machine {
     Of(Whose),
     /// This one.
     Own,
-    /// Nobody says which.
+    /// No node and no setting says which.
     Unknown,
 }
 

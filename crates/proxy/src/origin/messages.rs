@@ -34,7 +34,8 @@ where
     sender.send_request(request).await.map_err(|_| Failure::Broken)
 }
 
-/// An answer that a client can be given: no change of protocol, which nobody asked for, and no coding that is taken off without being undone.
+/// An answer that a client can be given: no change of protocol, which no client asked for, and no coding that is taken off without being
+/// undone.
 ///
 /// One of HTTP/2 is put into the words of HTTP/1.1: its frames say where it ends, as chunks do.
 pub(super) fn usable(mut answer: Response<Incoming>, method: &Method) -> Result<Response<Incoming>, Failure> {
@@ -45,7 +46,7 @@ pub(super) fn usable(mut answer: Response<Incoming>, method: &Method) -> Result<
     if answer.version() == Version::HTTP_2 && has_body && !answer.headers().contains_key(CONTENT_LENGTH) {
         answer.headers_mut().insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
-    // Where there are chunks they say how long it is, and clients must not be told anything else (RFC 9112 section 6.3).
+    // Chunks delimit the body themselves, and a client must not see any other length (RFC 9112 section 6.3).
     if answer.headers().contains_key(TRANSFER_ENCODING) {
         answer.headers_mut().remove(CONTENT_LENGTH);
     }

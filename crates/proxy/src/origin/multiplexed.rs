@@ -44,7 +44,7 @@ impl Multiplexed {
         Multiplexed((0..origins).map(|_| Mutex::new(None)).collect())
     }
 
-    /// The connection to this origin, opened if there is none. `None`: it takes none.
+    /// The connection to this origin, opened if it is not open. `None`: the origin takes no connection.
     pub async fn way(&self, origins: &Arc<Origins>, origin: &Origin) -> Option<Result<Way, Failure>> {
         let mut kept = self.0[origin.number].lock().await;
         if let Some(sender) = kept.as_ref().filter(|sender| !sender.is_closed()) {
@@ -68,7 +68,7 @@ impl Multiplexed {
     }
 }
 
-/// Begins HTTP/2 on a connection, which lasts until nobody sends on it and nothing is under way.
+/// Begins HTTP/2 on a connection, which lasts until all senders are gone and nothing is under way.
 pub(super) async fn handshake<B>(stream: Stream) -> Result<SendRequest<B>, Failure>
 where
     B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,

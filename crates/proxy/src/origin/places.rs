@@ -1,9 +1,10 @@
-//! How many fills an origin has at once, and who waits for a place.
+//! How many fills an origin has at once, and which fills wait for a place.
 //!
-//! One request fetches a page for all who ask for it, but there are many pages. When a home comes or goes all of its pages are to be fetched
+//! One request fetches a page for all requests of it, but there are many pages. When a home comes or goes all of its pages are to be fetched
 //! once more, and at a cold start all there are. So a fill takes a *place* at an origin before it is forwarded, and gives it back when the
-//! whole answer is here, or, of an answer that is not kept, its head. Where no place is free it waits: in order, not longer than the
-//! application may take to answer, and with so many others at most. What asks the application whatever the cache holds takes no place.
+//! whole answer is here, or, of an answer that is not kept, its head. Where no place is free the fill waits: in order, not longer than the
+//! application may take to answer, and only while the queue is below its bound. A request that asks the application whatever the cache holds
+//! takes no place.
 //!
 //! The first in the queue holds the turn and looks for a place whenever one is given back; the others wait for the turn, which is given in the
 //! order in which it was asked for.
@@ -96,7 +97,7 @@ impl Origins {
         order
     }
 
-    /// Only for who has the turn. Those that are ill have places only when all are.
+    /// Only for the fill that has the turn. Origins that are ill have places only when all are.
     fn free_place(self: &Arc<Self>, waited: bool) -> Option<Place> {
         let order = self.ranked(true, self.turn());
         let (best, _) = *order.first()?;

@@ -1,4 +1,4 @@
-//! TLS with an application: whom to believe.
+//! TLS with an application: which certificates to believe.
 //!
 //! An application proves by its certificate that it is the host of its address, by the authorities of the system, or by those of one file and no others. There is no
 //! key that lets one pass that does not.
@@ -34,10 +34,11 @@ pub(crate) struct Secure {
 }
 
 impl Secure {
-    /// That believes the authorities of this file, PEM; of the system where there is none.
+    /// A client that believes the authorities of this file, PEM, or of the system where `authorities` is
+    /// `None`.
     ///
     /// # Errors
-    /// That there are none.
+    /// If there are no authorities, or the file cannot be read.
     pub fn new(authorities: Option<&Path>) -> Result<Self, ProxyError> {
         let wrong = |problem| ProxyError::Setting { key: "origin_ca".into(), problem };
         let mut roots = RootCertStore::empty();

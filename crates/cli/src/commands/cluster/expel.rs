@@ -18,7 +18,7 @@ use crate::output::{Format, output, write_json};
 
 /// How often the helper is asked whether it has happened.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How often the keeper is told again: it may not have heard, or been started again.
+/// How often the request to the keeper is repeated: it may not have heard, or been started again.
 const SAY_EVERY: Duration = Duration::from_millis(500);
 
 /// Take a member's present incarnation out of the cluster, and wait for the view without it.
@@ -59,7 +59,7 @@ struct Expelled<'a> {
     expelled: Incarnation,
     view: ViewNumber,
     why: Why,
-    /// Another life of the node that is in by then.
+    /// Another incarnation of the node that is in by then.
     next: Option<Incarnation>,
     took_ms: u64,
 }

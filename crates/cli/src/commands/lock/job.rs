@@ -1,10 +1,11 @@
-//! The processes that a command under a lock has started: the lock is kept while one of them runs, and all of them are told when it is lost.
+//! The processes that a command under a lock has started: the lock is kept while one of them runs, and all of them get SIGTERM when it is
+//! lost.
 //!
 //! `verbena lock run` is the subreaper of all that it starts (prctl(2), PR_SET_CHILD_SUBREAPER): a process whose parent has ended becomes its child, so that
 //! they stay one tree below it. Without any child nothing of the job is left, which is one system call to know; otherwise /proc says what is.
 //!
-//! A daemon lets go of the lock as with flock(1): a process that has closed the lock's descriptor, has left the session, and has lost its parent is no part of
-//! the job any more, nor is what that has started.
+//! A daemon lets go of the lock as with flock(1): a process that has closed the lock's descriptor, has left the session, and has lost its parent is not part
+//! of the job any more, nor is what that has started.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +41,7 @@ pub struct Job {
     session: i32,
     /// How a link in /proc/PID/fd names the lock's descriptor.
     descriptor: String,
-    /// The processes that were told to end because the lock is lost.
+    /// The processes that got SIGTERM because the lock is lost.
     told: RefCell<BTreeSet<(i32, u64)>>,
 }
 
@@ -61,7 +62,7 @@ impl Job {
         Ok(Job {
             command,
             status: Cell::new(None),
-            // Without /proc nobody asks for it.
+            // Without /proc no process can be compared with it.
             session: Process::read("self").map_or(0, |own| own.session),
             descriptor: format!("socket:[{}]", fstat(descriptor)?.st_ino),
             told: RefCell::default(),
@@ -112,7 +113,7 @@ impl Job {
         }
     }
 
-    /// Tells all to end (SIGTERM), each process once, however often this is called: a process that was started meanwhile is told by the next call.
+    /// Ends all by SIGTERM, each process once, however often this is called: a process that was started meanwhile gets it at the next call.
     pub fn end(&self) {
         let members = self.members();
         if members.is_empty() && self.status.get().is_none() && self.told.borrow_mut().insert((0, 0)) {

@@ -1,4 +1,4 @@
-//! `verbena lock ls`: who has which lock.
+//! `verbena lock ls`: the holders and waiters of each lock.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -51,11 +51,11 @@ pub(super) struct Lock {
     /// What is no text in it is escaped.
     name: String,
     name_hex: String,
-    /// Who holds it, then who waits.
+    /// The holders, then the waiters.
     queue: Vec<User>,
     /// Holders that are not in the queue, because they are many.
     more_holders: u64,
-    /// The same of who waits.
+    /// Waiters that are not in the queue, because they are many.
     more_waiting: u64,
 }
 
@@ -117,7 +117,8 @@ impl Lock {
     }
 }
 
-/// Who holds it goes on with its own programs; each other node stands behind the one that it found ahead. Where nobody knows, who waits longest is first.
+/// The node of a holder goes on with its own programs; each other node stands behind the one that it found ahead. Where no node knows the order, the
+/// longest waiter is first.
 fn in_order(nodes: &[LockAt]) -> Vec<&LockAt> {
     let (mut ordered, mut rest): (Vec<&LockAt>, Vec<&LockAt>) = nodes.iter().partition(|at| !at.holders.is_empty());
     rest.sort_by_key(|at| std::cmp::Reverse(at.waiting.first().map(|user| user.age_ms)));
@@ -182,7 +183,7 @@ mod tests {
     fn who_waits_stands_behind_whom_it_found() {
         let order = |nodes: &[LockAt]| in_order(nodes).iter().map(|at| at.rank).collect::<Vec<_>>();
         assert_eq!(order(&[at(1, 3, false, Some(900)), at(2, 0, true, None), at(3, 2, false, Some(5))]), [2, 3, 1]);
-        // Nobody knows behind whom 1 and 4 stand.
+        // No node knows behind which one 1 and 4 stand.
         let nodes = [at(1, 0, false, Some(10)), at(2, 1, false, Some(50)), at(4, 9, false, Some(20))];
         assert_eq!(order(&nodes), [2, 4, 1]);
     }

@@ -1,4 +1,4 @@
-//! `verbena lock rm`: a lock that nobody uses is forgotten.
+//! `verbena lock rm`: a lock that is not in use is forgotten.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -46,7 +46,7 @@ pub struct Command {
 #[derive(Debug, Serialize)]
 struct Shown {
     outcome: Outcome,
-    /// Who uses it, as far as nodes say.
+    /// The programs that use it, as far as nodes say.
     lock: Option<Lock>,
 }
 

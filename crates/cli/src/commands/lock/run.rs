@@ -219,7 +219,7 @@ impl Command {
                 Some(_) if lost.is_some() && ends.is_none() => return Ok(None),
                 _ => {}
             }
-            // A loss is told at once; besides, reading all of /proc 20 times a second is enough.
+            // A loss is handled at once; besides, reading all of /proc 20 times a second is enough.
             let is_time = looked.is_none_or(|looked| looked.elapsed() >= LOOKS_EVERY) || looked < ends;
             if is_time && (ends.is_some() || job.status().is_some()) {
                 looked = Some(Instant::now());
@@ -296,7 +296,7 @@ impl Rest {
     }
 }
 
-/// Kills all of the job; whether there is nothing more to do, since it was done for long enough. Then it is said what goes on.
+/// Kills all of the job. Returns `is_last`: the job was killed for long enough. Then this prints which processes are left.
 fn kill(job: &Job, is_last: bool) -> bool {
     let refused = job.kill();
     if is_last {

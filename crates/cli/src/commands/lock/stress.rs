@@ -20,7 +20,7 @@ use crate::commands::reach::Reach;
 use crate::error::{Error, Result};
 use crate::output::{Format, output, write_json};
 
-/// A writer counts for so many readers.
+/// A writer counts as this many readers.
 const WRITER: i64 = 1 << 32;
 /// The longest wait for one lock.
 const AT_MOST: Duration = Duration::from_secs(60);
@@ -71,7 +71,7 @@ struct Report {
     longest_us: f64,
     /// Jain's index of how often each client had it: 1 if all as often, 1/clients if one alone.
     fairness: f64,
-    /// Times that somebody was beside a writer, or a token had not grown: 0.
+    /// Times that a client was beside a writer, or a token had not grown: 0.
     broken: u64,
     /// Times that it was lost while it was held.
     lost: u64,

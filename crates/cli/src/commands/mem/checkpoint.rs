@@ -177,7 +177,7 @@ enum What {
 #[derive(Debug, Serialize)]
 struct Joined {
     era: u64,
-    /// 0: there is none.
+    /// 0: no checkpoint is complete yet.
     number: u64,
     /// Of the part.
     bytes: Option<usize>,
@@ -313,7 +313,7 @@ impl Command {
     }
 }
 
-/// Nothing, if a process has begun again: it is not an error to whoever is to join again.
+/// `None` if a process has begun again: that is not an error to a process that is to join again.
 fn unless_rolled_back<T>(done: verbena_client::Result<T>) -> Result<Option<T>> {
     match done {
         Err(Refusal::RolledBack) => Ok(None),

@@ -66,7 +66,7 @@ impl Command {
     }
 }
 
-/// So many nanoseconds after 1970 began, in UTC.
+/// The time `stamp_ns` nanoseconds after the start of 1970, in UTC.
 pub(super) fn moment(stamp_ns: u64) -> String {
     exact_moment(SystemTime::UNIX_EPOCH + Duration::from_nanos(stamp_ns))
 }

@@ -174,7 +174,7 @@ struct Got<'a> {
     found: bool,
     flags: Option<u32>,
     cas: Option<u64>,
-    /// Where the value is no text, the bytes that are none are replaced.
+    /// Bytes of the value that are not text are replaced.
     value: Option<String>,
 }
 

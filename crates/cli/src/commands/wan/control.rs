@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 
 /// The longest line, in bytes.
 const LONGEST: usize = 8 << 20;
-/// Descriptors that come with a line: a network and who owns it.
+/// Descriptors that come with a line: a network and the user namespace that owns it.
 const DESCRIPTORS: usize = 2;
 /// Longer than anything takes that is asked here.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -121,7 +121,7 @@ impl Name {
         Ok(directory()?.join(format!("{}{SUFFIX}", self.name)).exists())
     }
 
-    /// A connection to who keeps it up.
+    /// A connection to the process that keeps it up.
     pub fn connect(&self) -> Result<Connection> {
         let directory = directory()?;
         match UnixStream::connect(directory.join(format!("{}{SUFFIX}", self.name))) {
@@ -159,12 +159,12 @@ fn others(directory: &Path) -> Vec<String> {
     up
 }
 
-/// One between a command and who keeps a WAN up.
+/// A connection between a command and the process that keeps a WAN up.
 #[derive(Debug)]
 pub struct Connection(UnixStream);
 
 impl Connection {
-    /// Nobody is waited for without end.
+    /// Reads and writes on it end after `PATIENCE`.
     pub fn new(stream: UnixStream) -> Result<Self> {
         let set = stream.set_read_timeout(Some(PATIENCE)).and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
         set.map_err(system("reach the WAN"))?;

@@ -110,7 +110,7 @@ pub fn try_bytes(bytes: &[u8]) -> usize {
 
 /// A file with this plan.
 fn written(plan: &Plan) -> String {
-    // As JSON escapes it, but for one letter that TOML does not take as it is.
+    // As JSON escapes it, but for one character that TOML does not take as it is.
     let quoted = |text: &str| serde_json::json!(text).to_string().replace('\u{7f}', "\\u007f");
     let mut text = match plan.backend {
         Backend::Router { mode, path, seed, core } => {

@@ -19,7 +19,8 @@ use crate::error::Result;
 pub struct Guard(Child);
 
 impl Guard {
-    /// Of all sites. When this process has ended, whoever is there has `first` to end before anybody is told to.
+    /// Of all sites. When this process has ended, the processes in the sites have `first` to end by themselves
+    /// before the guard sends them a signal.
     pub fn start(wan: &Wan, first: Duration) -> Result<Self> {
         let sites = wan.plan().sites.iter().map(|site| Ok(wan.site(&site.name)?.as_fd()));
         let sites = sites.collect::<Result<Vec<BorrowedFd<'_>>>>()?;
@@ -60,12 +61,13 @@ impl Guard {
     }
 }
 
-/// Plays the guard, which is told what [`Guard::start`] tells it.
+/// Plays the guard, with the arguments that [`Guard::start`] gives it.
 pub fn serve(told: &[OsString]) -> ExitCode {
     let number = |word: &OsString| word.to_str()?.parse::<u32>().ok();
     let numbers: Option<Vec<u32>> = told.iter().map(number).collect();
     let Some([maker, first_ms, sites @ ..]) = numbers.as_deref() else { return ExitCode::from(2) };
-    // Who ends all that bears this program's name, or all that is in a network where another WAN was made, does not end this.
+    // A user who ends all that bears this program's name, or all that is in a network where another WAN was made, does not
+    // end this.
     let _heard = Watch::new();
     match guard(*maker, Duration::from_millis((*first_ms).into()), sites, || Ok(())) {
         Ok(()) => ExitCode::SUCCESS,

@@ -23,7 +23,7 @@ const DIRECTORY: &CStr = c"/etc";
 #[derive(Clone, Debug)]
 pub struct Names(Arc<[u8]>);
 
-/// The lines of all sites, with each address that they have. Of a site that is called as every machine calls itself there is none.
+/// The lines of all sites, with each address that they have, without sites named `localhost`, as every machine calls itself.
 pub fn lines(plan: &Plan) -> String {
     let mut lines = String::new();
     for site in plan.sites.iter().filter(|site| !site.name.eq_ignore_ascii_case("localhost")) {
@@ -39,7 +39,7 @@ impl Names {
     /// names there.
     pub fn of(lines: &str) -> Option<Names> {
         let mut text = lines.as_bytes().to_vec();
-        // Without it there is nothing to put them in the place of, which is said below.
+        // Without the file there is no place to mount them over; the message below says so.
         text.extend(std::fs::read("/etc/hosts").unwrap_or_default());
         let names = Names(text.into());
         let tried = names.clone();

@@ -124,7 +124,7 @@ fn start_peer(wan: &Wan, command: &OsString, names: Option<&Names>, signals: Mas
     Ok(peer)
 }
 
-/// Whether a socket of TCP listens in this network, or one of UDP waits for whoever sends to it.
+/// Whether a socket of TCP listens in this network, or one of UDP waits for any sender.
 fn somebody_listens(network: &Namespace) -> Result<bool> {
     // The fourth field is the state, of proc(5): 0A listens, and 07 is a UDP socket that is not connected.
     let has = |table: &str, state: &str| {

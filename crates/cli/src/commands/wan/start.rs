@@ -16,7 +16,7 @@ use crate::error::Result;
 /// What a command in a site has there.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Place {
-    /// What it is told.
+    /// The environment variables that describe the WAN to it.
     environment: Vec<(String, String)>,
     /// The core of the router, which it keeps off.
     off: Option<usize>,
@@ -62,7 +62,7 @@ pub fn spawn(mut process: Process, place: Place, names: Option<&Names>, signals:
     process.spawn()
 }
 
-/// What a command in `site` is told: where it is, and where the other sites are.
+/// The environment of a command in `site`: where it is, and where the other sites are.
 fn environment(plan: &Plan, site: &str) -> Vec<(String, String)> {
     let mut environment = vec![("VERBENA_WAN_SITE".to_owned(), site.to_owned())];
     let mut add = |name: &str, of: &Site| {

@@ -88,7 +88,7 @@ struct Site {
 }
 
 impl Command {
-    /// Runs it until it is told to end.
+    /// Runs it until a command or a signal ends it.
     pub fn run(self) -> Result<ExitCode> {
         let plan = file::read(&self.file)?;
         match self {
@@ -123,8 +123,8 @@ impl Command {
         })
     }
 
-    /// Another process of this program does it, in a session of its own. It keeps nothing open that is this one's: who waits for the end of what this
-    /// one prints does not wait for it.
+    /// Another process of this program does it, in a session of its own. It keeps no descriptor of this process open: a reader that waits for the end
+    /// of what this one prints does not wait for it.
     fn detach(self) -> Result<ExitCode> {
         let program = std::env::current_exe().map_err(system("find this program"))?;
         let mut process = Process::new(program);
@@ -189,7 +189,7 @@ impl Served {
     }
 
     fn serve(self, stream: UnixStream) {
-        // Who asks may go away at any time.
+        // The command that asks may go away at any time.
         let Ok(mut connection) = Connection::new(stream) else { return };
         let Ok((request, _)) = connection.receive::<Request>() else { return };
         match self.answer(request, &mut connection) {
@@ -214,12 +214,12 @@ impl Served {
             Request::Enter { site } => {
                 let owner = File::open("/proc/self/ns/user").map_err(system("open this user namespace"))?;
                 let answer = Answer::Site(Place::of(wan.plan(), &site));
-                // Who asked may have gone.
+                // The command that asked may have gone.
                 drop(connection.send(&answer, &[wan.site(&site)?.as_fd(), owner.as_fd()]));
                 return Ok(None);
             }
             Request::Down => {
-                // Before the process ends; who asked may have gone.
+                // Before the process ends; the command that asked may have gone.
                 drop(connection.send(&Answer::Done, &[]));
                 // The channel is closed when it ends already.
                 let _ = self.down.send(());

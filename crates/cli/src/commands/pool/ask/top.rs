@@ -88,7 +88,8 @@ impl Counted {
         Some(Counted { name, role: role.to_owned(), lent, used, objects, local_hits, remote_hits, misses })
     }
 
-    /// What happened since, within so many seconds. A node that started anew meanwhile counts from 0.
+    /// What happened since `before`, within `seconds` seconds. A node that started anew meanwhile counts from
+    /// 0.
     fn since(&self, before: Option<&Counted>, seconds: f64) -> Node {
         let none = Counted::default();
         let before = before.filter(|before| before.reads() <= self.reads()).unwrap_or(&none);
