@@ -69,7 +69,8 @@ impl Alone {
             lay("listen", listen.to_string());
         }
         let loaded = config::load(file, &self.flags.0, Whose::Nodes)?;
-        let settings = loaded.config.settings();
+        let mut settings = loaded.config.settings();
+        relay::announce(&loaded.config.database, &mut settings);
         let json = self.format.json;
         running::raise_open_files(settings.open_files() + 2 * 10_000);
         running::block_on(async {
@@ -80,7 +81,7 @@ impl Alone {
             loaded.config.database.address()?.ok_or_else(no_database)?;
             let helper = Helper::start(&settings, vec![], registry.clone(), observer)?;
             helper.show(dashboard::FILES);
-            let (helper, (database, only)) = running::beside(helper, |helper| {
+            let (helper, database) = running::beside(helper, |helper| {
                 relay::start(&loaded.config.database, helper, &registry)?.ok_or_else(|| no_database().into())
             })?;
             let relaying = Relaying {
@@ -96,9 +97,8 @@ impl Alone {
             say(json, &Line::Relaying(relaying), words);
             signals.until_the_end(&helper, || running::reload(file, &self.flags, &loaded)).await;
             let stop = move || {
+                // Connections end before the others are told that it has left.
                 drop(database);
-                // It is free when no connection is left, and before its helper has gone.
-                drop(only);
                 helper.stop()
             };
             signals.leave(stop).await?;
