@@ -148,13 +148,12 @@ impl Charging {
     /// Why the answer must not be stored.
     async fn list(mut self, names: &Names) -> Result<Result<Vec<Dependency>, Option<Why>>, Unstored> {
         let here = self.finish();
-        let (is_promised, there) = match self.watching.take() {
-            None => (self.queries.is_complete, Read::Names(BTreeSet::new())),
+        let (is_promised, is_seen, there) = match self.watching.take() {
+            None => (self.queries.is_complete, self.queries.has_relay, Read::Names(BTreeSet::new())),
             Some(watching) => {
                 let is_here = !self.queries.has_relay || self.queries.is_complete;
-                // Where there is no relay at all nothing is promised.
-                let is_promised = is_here && (self.queries.has_relay || watching.has_relays());
-                (is_promised && watching.is_complete(), watching.finish().await)
+                let is_seen = self.queries.has_relay || watching.has_relays();
+                (is_here && watching.is_complete(), is_seen, watching.finish().await)
             }
         };
         let not_stored = |why, is_own: bool| Err(Unstored { why, is_of_this_time: !is_own });
@@ -167,7 +166,8 @@ impl Charging {
             _ => {}
         }
         Ok(match (here, there) {
-            (Charged::Names(set), Read::Names(others)) if is_promised || self.is_proved => {
+            // Where there is no relay, nothing was seen of what the application says is all.
+            (Charged::Names(set), Read::Names(others)) if is_seen && (is_promised || self.is_proved) => {
                 let here = self.queries.dependencies(names, &set).ok_or(None);
                 here.map(|here| here.into_iter().chain(others.into_iter().map(Dependency)).collect())
             }

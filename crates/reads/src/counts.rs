@@ -19,7 +19,7 @@ impl Metrics {
     /// If they are registered already.
     pub fn new(registry: &Registry) -> Result<Metrics, RegistryError> {
         let fills = registry.family(
-            "verbena_reads_fills_total",
+            "verbena_database_reads_fills_total",
             "Pages that were made while a relay of another process recorded what is read, by what was found in its ring.",
             ["found"],
             16,
@@ -31,11 +31,11 @@ impl Metrics {
         Ok(Metrics {
             fills,
             recorded: registry.counter(
-                "verbena_reads_recorded_total",
+                "verbena_database_reads_recorded_total",
                 "Entries that the relay of this node has put into its ring for proxies of other processes.",
             )?,
             unusable: registry.counter(
-                "verbena_reads_unusable_total",
+                "verbena_database_reads_unusable_total",
                 "Messages about logs of reads, and logs, that could not be used.",
             )?,
         })

@@ -16,9 +16,9 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Of a region of zeros. It does not record yet.
-    pub fn new(layout: Layout) -> Writer {
-        Writer { layout, position: 0, moment: 0, epoch: 0 }
+    /// Of a region of zeros, after this moment: those of a relay's earlier regions are before it. It does not record yet.
+    pub fn new(layout: Layout, moment: u64) -> Writer {
+        Writer { layout, position: 0, moment, epoch: 0 }
     }
 
     /// Where its words are.
@@ -28,6 +28,7 @@ impl Writer {
 
     /// The words that come first.
     pub fn begin(&self, mut store: impl FnMut(Stored)) {
+        store((MOMENT_AT, self.moment));
         (0..).step_by(8).zip(self.layout.header()).for_each(&mut store);
     }
 

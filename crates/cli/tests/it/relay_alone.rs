@@ -57,8 +57,12 @@ impl Site {
             &[("relay", "shm://relay".into()), ("proxy", "shm://proxy".into()), ("other", "shm://other".into())],
         );
         let to = format!("postgres://shop:secret@localhost/{database}?socket={}", server.directory.path().display());
-        let (relay, relaying) =
-            start(&[&["database", "--to", &to, "--listen", "127.0.0.1:0"], flags].concat(), "relay", "relaying");
+        let (relay, relaying) = start(
+            &cluster,
+            &[&["database", "--to", &to, "--listen", "127.0.0.1:0"], flags].concat(),
+            "relay",
+            "relaying",
+        );
         let (_, port) = relaying["address"].as_str().unwrap().rsplit_once(':').unwrap();
         let [listen] = ports();
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/apps/shop_postgres.py");
@@ -162,8 +166,8 @@ fn pages_of_a_proxy_in_another_process_have_lists_of_rows() {
     // Another statement on the same machine, say the relay's look at the catalog, may have counted for one.
     println!("{hits} of 20 hits by their lists");
     assert!(hits >= 15, "{hits} of 20");
-    assert!(site.counted(1, "verbena_reads_fills_total{found=\"whole\"}") >= 6);
-    assert!(site.counted(0, "verbena_reads_recorded_total") >= 6);
+    assert!(site.counted(1, "verbena_database_reads_fills_total{found=\"whole\"}") >= 6);
+    assert!(site.counted(0, "verbena_database_reads_recorded_total") >= 6);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What a relay records in the region of this incarnation.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -20,6 +20,8 @@ pub struct Recorder(Arc<Log>);
 
 struct Log {
     now: Mutex<Option<Current>>,
+    /// The last moment of all incarnations of this process: a transaction may outlive the one in which it began. Changed while `now` is held.
+    moment: AtomicU64,
     /// A view that has this incarnation is in effect: all that store pages know of the relay.
     is_known: AtomicBool,
     lease: Mutex<Option<Arc<LeaseWord>>>,
@@ -48,19 +50,29 @@ impl Current {
     }
 }
 
+/// Nothing is recorded in it any more. Whoever still reads it is told so: statements may be passed for some time (rule Q19).
+fn close(now: &mut Option<Current>) {
+    if let Some(mut current) = now.take() {
+        current.write(|writer, store| writer.open(false, store));
+    }
+}
+
 impl Recorder {
     pub(super) fn new(recorded: Counter, patience: Duration) -> Recorder {
-        let (now, is_known, lease) = (Mutex::default(), AtomicBool::new(false), Mutex::default());
+        let (now, moment, is_known, lease) =
+            (Mutex::default(), AtomicU64::new(0), AtomicBool::new(false), Mutex::default());
         let valid = Mutex::new(BootClock.now());
-        Recorder(Arc::new(Log { now, is_known, lease, valid, recorded, patience }))
+        Recorder(Arc::new(Log { now, moment, is_known, lease, valid, recorded, patience }))
     }
 
     /// An incarnation begins, with this region.
     pub(super) fn begin(&self, region: Arc<dyn Region>, layout: Layout, lease: Arc<LeaseWord>) {
-        let mut current = Current { region, writer: Writer::new(layout) };
-        current.write(|writer, store| writer.begin(store));
         *self.0.lease.lock() = Some(lease);
-        *self.0.now.lock() = Some(current);
+        let now = &mut *self.0.now.lock();
+        close(now);
+        let mut current = Current { region, writer: Writer::new(layout, self.0.moment.load(Ordering::SeqCst)) };
+        current.write(|writer, store| writer.begin(store));
+        *now = Some(current);
     }
 
     /// Whether others are there who read what is recorded.
@@ -86,7 +98,7 @@ impl Recorder {
 
     pub(super) fn end(&self) {
         self.0.is_known.store(false, Ordering::SeqCst);
-        *self.0.now.lock() = None;
+        close(&mut self.0.now.lock());
     }
 
     /// Whether statements of applications may be passed: the proxies of the cluster know of this relay, or have known of it until a short time ago. A relay that they have
@@ -106,8 +118,9 @@ impl Recorder {
 
     /// A statement comes that may begin a transaction.
     pub fn moment(&self) -> u64 {
-        let mut now = self.0.now.lock();
-        now.as_mut().map_or(0, |current| current.write(|writer, store| writer.moment(store)))
+        let now = &mut *self.0.now.lock();
+        let counted = self.0.moment.fetch_add(1, Ordering::SeqCst) + 1;
+        now.as_mut().map_or(counted, |current| current.write(|writer, store| writer.moment(store)))
     }
 
     /// Whether the tag is that of a request of another process that is open.
@@ -134,5 +147,44 @@ impl Recorder {
     /// Whether anything that is recorded is read.
     pub fn is_read(&self) -> bool {
         self.0.now.lock().as_ref().is_some_and(|current| current.writer.is_open())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use verbena_fabric::sim::{Faults, World};
+    use verbena_metrics::Registry;
+    use verbena_terms::{Incarnation, ViewNumber};
+
+    use super::*;
+    use crate::layout::{EPOCH_AT, MOMENT_AT};
+
+    #[test]
+    fn a_new_incarnation_counts_on_and_the_region_of_the_old_one_says_that_it_is_over() {
+        let recorder = Recorder::new(
+            Registry::new().counter("verbena_database_reads_recorded_total", "Entries.").unwrap(),
+            Duration::from_secs(1),
+        );
+        let node = World::new(1, Faults::none()).node(Incarnation::new(1, 1));
+        let layout = Layout { owner: node.identity(), ring_words: 64, names: 1, is_complete: true };
+        let begin = || {
+            let region: Arc<dyn Region> = Arc::from(node.register(layout.bytes(), ViewNumber(0)).unwrap());
+            recorder.begin(region.clone(), layout, Arc::default());
+            recorder.open(true);
+            region
+        };
+        let first = begin();
+        let in_first = [recorder.moment(), recorder.moment()];
+        assert_eq!(first.load(EPOCH_AT).unwrap() % 2, 1);
+        recorder.end();
+        assert_eq!(first.load(EPOCH_AT).unwrap() % 2, 0, "who still reads it takes what it has for all");
+        let between = recorder.moment();
+        let second = begin();
+        // A fill of the second incarnation takes transactions of before for old (rule Q7).
+        assert!(in_first[0] > 0 && in_first[0] < in_first[1] && in_first[1] < between);
+        assert_eq!(second.load(MOMENT_AT), Ok(between));
+        assert!(recorder.moment() > between);
+        begin();
+        assert_eq!(second.load(EPOCH_AT).unwrap() % 2, 0);
     }
 }

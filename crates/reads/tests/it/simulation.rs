@@ -55,7 +55,7 @@ impl World {
         let mut world = World {
             memory,
             layout,
-            writer: Writer::new(layout),
+            writer: Writer::new(layout, 0),
             stores: Default::default(),
             statements: Vec::new(),
             transactions: Vec::new(),
