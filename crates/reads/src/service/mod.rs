@@ -231,7 +231,9 @@ impl Shared {
         let known = match (&state.view, &state.life) {
             (Some(view), Some(life)) => Known {
                 view: view.number(),
-                is_settled: !view.has_departed_relay(),
+                // A view lists whom it lists until the next one: here it is known before.
+                is_settled: (view.departed().iter())
+                    .all(|gone| !gone.is_relay || state.departed.get(&gone.incarnation) == Some(&Time::FAR)),
                 logs: life.relays(view).map(|who| (who, life.open_log(who).cloned())).collect(),
             },
             _ => Known::default(),
@@ -247,7 +249,13 @@ impl Shared {
             }
         }
         // What is settled is not forgotten before it has gone from the view: it would be waited for anew.
-        state.departed.values_mut().filter(|at| **at <= now).for_each(|at| *at = Time::FAR);
+        let mut is_any = false;
+        for at in state.departed.values_mut().filter(|at| **at <= now) {
+            (*at, is_any) = (Time::FAR, true);
+        }
+        if is_any {
+            self.publish(state);
+        }
     }
 
     fn hear(&self, received: &Received) {

@@ -25,7 +25,7 @@ struct Log {
     /// A view that has this incarnation is in effect: all that store pages know of the relay.
     is_known: AtomicBool,
     lease: Mutex<Option<Arc<LeaseWord>>>,
-    /// When the lease was seen to be valid last.
+    /// When the lease was seen to be valid last, in a view that has this relay; zero: never yet.
     valid: Mutex<Time>,
     recorded: Counter,
     /// How long reads are passed without a lease.
@@ -61,7 +61,7 @@ impl Recorder {
     pub(super) fn new(recorded: Counter, patience: Duration) -> Recorder {
         let (now, moment, is_known, lease) =
             (Mutex::default(), AtomicU64::new(0), AtomicBool::new(false), Mutex::default());
-        let valid = Mutex::new(BootClock.now());
+        let valid = Mutex::new(Time::ZERO);
         Recorder(Arc::new(Log { now, moment, is_known, lease, valid, recorded, patience }))
     }
 
