@@ -134,6 +134,14 @@ impl Membership {
         self
     }
 
+    /// The same, where a relay runs in this node, or does not. What it was started for decides, not a list of roles.
+    #[must_use]
+    pub fn with_relay(mut self, runs: bool) -> Membership {
+        let roles = self.own.roles.without(Role::Relay);
+        self.own.roles = if runs { roles.and(Role::Relay) } else { roles };
+        self
+    }
+
     /// How long leases are.
     pub fn terms(&self) -> LeaseTerms {
         self.terms

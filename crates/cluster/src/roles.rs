@@ -18,6 +18,8 @@ pub enum Role {
     Pool,
     /// Is no home of the cooperative cache: it only lends. Of its configuration as well, and only beside [`Role::Pool`].
     Passive,
+    /// A relay before an application's database runs in it, whose log of reads proxies read. Of what the node was started for, beside the others.
+    Relay,
 }
 
 /// A set of roles; written as a list, `["home", "updater"]`.
@@ -55,7 +57,7 @@ impl Roles {
     }
 
     fn each(self) -> impl Iterator<Item = Role> {
-        [Role::Home, Role::Reader, Role::Updater, Role::Pool, Role::Passive]
+        [Role::Home, Role::Reader, Role::Updater, Role::Pool, Role::Passive, Role::Relay]
             .into_iter()
             .filter(move |role| self.has(*role))
     }

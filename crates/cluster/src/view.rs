@@ -45,6 +45,7 @@ pub struct Member {
 /// An incarnation that left and is not settled: a home may still hold updates that it opened (rule P6). It holds no lease
 /// once the view that lists it is in effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "DepartedParts", into = "DepartedParts")]
 pub struct Departed {
     /// The departed incarnation.
     pub incarnation: Incarnation,
@@ -53,7 +54,12 @@ pub struct Departed {
     /// It said when it left that nothing of it was open and that it would begin nothing more: its own word settles it, and
     /// the next view drops it. It is listed until then because it may hold a lease until this view is in effect.
     pub at_rest: bool,
+    /// A relay ran in it, whose connections of applications may outlive its lease by a time (rule Q19).
+    pub is_relay: bool,
 }
+
+/// Incarnation, view, and flags: 1 at rest, 2 a relay. Without the second as it was before there were relays.
+type DepartedParts = (Incarnation, ViewNumber, u8);
 
 #[derive(Deserialize)]
 struct Parts {
@@ -126,6 +132,11 @@ impl View {
         self.departed.iter().filter(|gone| !gone.at_rest).map(|gone| gone.incarnation)
     }
 
+    /// Whether a relay departed whose connections may still be there (rule Q19).
+    pub fn has_departed_relay(&self) -> bool {
+        self.departed.iter().any(|gone| gone.is_relay && !gone.at_rest)
+    }
+
     /// Whether this view lists the incarnation as departed.
     pub fn has_departed(&self, who: Incarnation) -> bool {
         self.departed.binary_search_by_key(&who, |gone| gone.incarnation).is_ok()
@@ -173,6 +184,22 @@ fn check_incarnation(who: Incarnation) -> Result<(), String> {
     if is_nobody { Err(format!("{who} is nobody")) } else { Ok(()) }
 }
 
+impl From<Departed> for DepartedParts {
+    fn from(gone: Departed) -> DepartedParts {
+        (gone.incarnation, gone.since, u8::from(gone.at_rest) | u8::from(gone.is_relay) << 1)
+    }
+}
+
+impl TryFrom<DepartedParts> for Departed {
+    type Error = String;
+    fn try_from((incarnation, since, flags): DepartedParts) -> Result<Self, String> {
+        match flags {
+            0..=3 => Ok(Departed { incarnation, since, at_rest: flags & 1 != 0, is_relay: flags & 2 != 0 }),
+            _ => Err(format!("{incarnation} departed with flags {flags}")),
+        }
+    }
+}
+
 impl TryFrom<Parts> for View {
     type Error = String;
     fn try_from(parts: Parts) -> Result<Self, String> {
@@ -191,6 +218,7 @@ mod tests {
             incarnation: Incarnation::new(*rank, *start),
             since: ViewNumber(2),
             at_rest: *start % 2 == 0,
+            is_relay: false,
         };
         View::new(ViewNumber(3), members, departed.iter().map(gone).collect())
     }
@@ -220,7 +248,8 @@ mod tests {
             assert!(view(members, departed).is_err(), "{members:?} {departed:?} was taken");
         }
         assert!(View::new(ViewNumber(0), vec![], vec![]).is_err());
-        let late = Departed { incarnation: Incarnation::new(1, 1), since: ViewNumber(9), at_rest: false };
+        let late =
+            Departed { incarnation: Incarnation::new(1, 1), since: ViewNumber(9), at_rest: false, is_relay: false };
         assert!(View::new(ViewNumber(3), vec![], vec![late]).is_err());
         let long = Member { address: "x".repeat(MAX_TEXT_BYTES + 1), ..member(1, 1) };
         assert!(View::new(ViewNumber(3), vec![long], vec![]).is_err());

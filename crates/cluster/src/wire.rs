@@ -294,6 +294,7 @@ mod tests {
             incarnation: Incarnation::new(Rank::LAST.0, start),
             since: number,
             at_rest: true,
+            is_relay: true,
         };
         let departed = (0..(MAX_DEPARTED + MAX_MEMBERS) as u32).map(|nth| gone(u32::MAX - 2000 + nth)).collect();
         let view = View::new(number, (0..MAX_MEMBERS as u32).map(longest).collect(), departed).unwrap();

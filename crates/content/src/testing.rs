@@ -179,7 +179,8 @@ pub async fn assemble_beside(
     let nodes: Vec<&Node> = nodes.into_iter().collect();
     let mut members: Vec<Member> = nodes.iter().chain(silent).map(|node| node.member()).collect();
     members.sort_by_key(|member| member.incarnation);
-    let departed = |node: &&Node| Departed { incarnation: node.fabric.identity(), since: number, at_rest: false };
+    let departed =
+        |node: &&Node| Departed { incarnation: node.fabric.identity(), since: number, at_rest: false, is_relay: false };
     let view = Arc::new(View::new(number, members, dead.iter().map(departed).collect()).unwrap());
     for node in &nodes {
         node.content.view_learnt(view.clone(), Script(node.prepared.clone())).unwrap();

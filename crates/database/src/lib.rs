@@ -9,7 +9,7 @@
 //!                    Session (a judge) ---- analysis of the statement under the catalog
 //!                      | read: names                         | commit: names
 //!                      v                                     v
-//!                    Fills (those of this process's proxy)   an update of content, around the commit
+//!                    Fills (this process's), and the log of reads   an update of content, around the commit
 //! ```
 //!
 //! docs/howto/dependencies-from-sql.md says what it promises and what it assumes.
@@ -18,6 +18,7 @@ mod address;
 mod bracket;
 mod catalog;
 mod config;
+mod elsewhere;
 mod error;
 mod explain;
 mod parameters;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -12,6 +13,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use verbena_content::service::Content;
 use verbena_metrics::Registry;
+use verbena_reads::Recorder;
 use verbena_relay::mysql::Mysql;
 use verbena_relay::postgres::Postgres;
 use verbena_relay::{KeptSocket, Limits, Listener, ServeLimits, bind_socket, serve};
@@ -21,6 +23,7 @@ use crate::address::{Address, Product};
 use crate::bracket::Homes;
 use crate::catalog::Known;
 use crate::config::DatabaseConfig;
+use crate::elsewhere::Recorded;
 use crate::error::DatabaseError;
 use crate::postgres;
 use crate::session::{Session, Shared};
@@ -32,6 +35,8 @@ const BACKLOG: i32 = 1024;
 const FOR_ALL: u32 = 0o666;
 /// What is shown to watchers carries what the application's users wrote.
 const FOR_THIS_USER: u32 = 0o600;
+/// How often it is looked whether statements may be passed.
+const LOOKS_EVERY: Duration = Duration::from_millis(10);
 
 /// A relay that runs on a thread of its own.
 pub struct Database {
@@ -75,13 +80,14 @@ impl Bound {
 }
 
 impl Database {
-    /// Listens, and relays from then on. `helper` is the socket of this node's helper: the relay's stand beside it.
+    /// Listens, and relays from then on. `recorder` is the log by which proxies of other processes know what is read; `helper` is the socket of this node's helper: the relay's stand
+    /// beside it.
     ///
     /// # Errors
     /// Why there is none.
     pub fn start(
         bound: Bound,
-        content: Content,
+        (content, recorder): (Content, Option<Recorder>),
         helper: &Path,
         registry: &Registry,
     ) -> Result<Database, DatabaseError> {
@@ -97,7 +103,12 @@ impl Database {
         };
         let (local, watched) = (bound(&socket, FOR_ALL)?, bound(&watched_at, FOR_THIS_USER)?);
 
-        let fills = Arc::new(Mutex::new(Fills::new(FillRules::default())));
+        let identity: Arc<[u8]> = upstream.identity().into();
+        let mut fills = Fills::new(FillRules::default());
+        if let Some(recorder) = recorder.clone() {
+            fills.tell(Box::new(Recorded { recorder, content: content.clone(), identity: identity.clone() }));
+        }
+        let fills = Arc::new(Mutex::new(fills));
         let statements = registry.family(
             "verbena_database_statements_total",
             "Statements that the relay has seen, by whether what they read and touch could be named.",
@@ -126,7 +137,7 @@ impl Database {
         let watchers = Arc::new(Watchers::default());
         let shared =
             Arc::new(Shared { known: known.clone(), fills: fills.clone(), statements, watchers: watchers.clone() });
-        let homes = Homes { content, identity: upstream.identity().into(), begun, watchers: watchers.clone() };
+        let homes = Homes { content, identity, begun, watchers: watchers.clone() };
         let (stop, mut stopped) = watch::channel(false);
         let (catalog_of, to, product) = (upstream.clone(), upstream.upstream(), upstream.product);
         let kept_at = socket.clone();
@@ -142,6 +153,9 @@ impl Database {
             let (reads, is_read) = watch::channel(true);
             let reads = Arc::new(reads);
             let rests = keeper.is_some().then(|| tokio::spawn(known.rest(reads.clone())));
+            let (passes, is_passed) = watch::channel(recorder.is_none());
+            let passes = recorder.map(|recorder| tokio::spawn(pass(recorder, is_read.clone(), passes)));
+            let is_read = if passes.is_some() { is_passed } else { is_read };
             let told = async move {
                 // Its sender is gone with the proxy.
                 let _ = stopped.wait_for(|stop| *stop).await;
@@ -158,7 +172,7 @@ impl Database {
                 }
             }
             drop(reads);
-            for task in [keeper, rests].into_iter().flatten().chain(shown.ok()) {
+            for task in [keeper, rests, passes].into_iter().flatten().chain(shown.ok()) {
                 task.abort();
             }
         };
@@ -219,6 +233,22 @@ impl Database {
         // The next one replaces it.
         for path in [&self.socket, &self.watched_at] {
             let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Clients are read while the catalog is known, and the proxies of the cluster know of this relay (rule Q19).
+async fn pass(recorder: Recorder, mut is_read: watch::Receiver<bool>, passes: watch::Sender<bool>) {
+    loop {
+        let may = *is_read.borrow_and_update() && recorder.may_pass();
+        passes.send_if_modified(|passes| std::mem::replace(passes, may) != may);
+        tokio::select! {
+            changed = is_read.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+            () = tokio::time::sleep(LOOKS_EVERY) => {}
         }
     }
 }

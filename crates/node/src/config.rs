@@ -13,6 +13,7 @@ use verbena_ipc::IpcConfig;
 use verbena_lock::service::LocksConfig;
 use verbena_memory::service::MemoryConfig;
 use verbena_monitor::MonitorConfig;
+use verbena_reads::service::RelaySettings;
 use verbena_terms::{Contradiction, Rank, section};
 
 use crate::api::CONNECTIONS;
@@ -74,6 +75,8 @@ pub struct Settings {
     pub pool: PoolConfig,
     /// How loaded nodes are.
     pub monitor: MonitorConfig,
+    /// The relay before the application's database that runs in this process, if one does.
+    pub relay: Option<RelaySettings>,
 }
 
 impl Settings {

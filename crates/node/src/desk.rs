@@ -212,7 +212,8 @@ mod tests {
         desk.settled(0, Incarnation::new(1, 1));
         desk.settled(1, Incarnation::new(1, 1));
         let listed = [Incarnation::new(1, 1), a, Incarnation::new(4, 2999)];
-        let departed = listed.map(|incarnation| Departed { incarnation, since: ViewNumber(2), at_rest: false });
+        let departed =
+            listed.map(|incarnation| Departed { incarnation, since: ViewNumber(2), at_rest: false, is_relay: false });
         desk.view_learnt(&View::new(ViewNumber(2), vec![], departed.into()).unwrap());
         assert_eq!(desk.take().settled, Some(vec![listed[0], listed[2]]));
         assert_eq!(desk.papers.lock().settled[0].len(), 3);

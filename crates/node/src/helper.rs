@@ -16,6 +16,7 @@ use verbena_fabric::{Address, Connections, Frames, Interconnect, Meeting, Messag
 use verbena_ipc::Waker;
 use verbena_metrics::Registry;
 use verbena_monitor::Loads;
+use verbena_reads::ReadLogs;
 use verbena_terms::{Incarnation, Rank, ViewNumber};
 
 use crate::answers::Answers;
@@ -36,6 +37,7 @@ use crate::open_updates::OpenUpdates;
 use crate::pages::{self, Pages};
 use crate::place::Place;
 use crate::program_pages::ProgramPages;
+use crate::reads::Reads;
 use crate::records::Records;
 use crate::rings::Rings;
 use crate::seats::Seats;
@@ -116,6 +118,7 @@ pub struct Helper {
     http_socket: PathBuf,
     http_address: Option<SocketAddr>,
     content: Content,
+    reads: ReadLogs,
     pool: Option<PoolService>,
     loads: Loads,
     files: Arc<OnceLock<&'static [File]>>,
@@ -197,6 +200,8 @@ impl Helper {
         let (pages, content) = Pages::start(pages.options(&settings.cluster, &settings.etcd.prefix)?, records)?;
         services.push(Box::new(pages));
         pages::register(&metrics, &content)?;
+        let (log, reads) = Reads::start(settings, &content, &metrics)?;
+        services.push(Box::new(log));
         let (locks, lock_service) = locks::start(&settings.locks, settings.cluster.lease.0, server.board(), &metrics)?;
         services.push(Box::new(locks));
         let (memory, memory_service) =
@@ -204,7 +209,7 @@ impl Helper {
         services.push(Box::new(memory));
         // A node that only grants leases takes no part in the pool.
         let lends = settings.pool.is_on() && membership.own().roles.has(Role::Reader);
-        let membership = membership.in_pool(lends, settings.pool.passive);
+        let membership = membership.in_pool(lends, settings.pool.passive).with_relay(settings.relay.is_some());
         let pool = match lends.then(|| pool::start(&settings.pool, &metrics)).transpose()? {
             Some((pool, service)) => {
                 services.push(Box::new(pool));
@@ -290,6 +295,7 @@ impl Helper {
             http_socket,
             http_address,
             content,
+            reads,
             pool,
             loads,
             files,
@@ -340,6 +346,11 @@ impl Helper {
     /// The page protocol, for a proxy in this process.
     pub fn content(&self) -> &Content {
         &self.content
+    }
+
+    /// What relays have seen applications read, for a relay and a proxy in this process.
+    pub fn reads(&self) -> &ReadLogs {
+        &self.reads
     }
 
     /// The cooperative cache, for a server in this process; `None` if this node has no part in it.

@@ -144,6 +144,7 @@ mod tests {
             incarnation: who(*rank, *start),
             since: ViewNumber(number),
             at_rest: true,
+            is_relay: false,
         };
         let departed = at_rest.iter().map(gone).collect();
         Arc::new(View::new(ViewNumber(number), members.iter().map(member).collect(), departed).unwrap())

@@ -55,6 +55,7 @@ mod pool;
 mod post;
 mod program_pages;
 mod random;
+mod reads;
 mod records;
 mod retry;
 mod rings;

@@ -66,7 +66,7 @@ pub(crate) struct Exchange {
     pub via_http2: Via,
     /// Who may purge by a request.
     pub purgers: Purgers,
-    /// Where a relay of this process sees the queries of the application.
+    /// Where a relay may see the queries of the application.
     pub queries: Option<Queries>,
 }
 
@@ -203,7 +203,7 @@ impl Exchange {
             Intent::Update(bracket) => {
                 let Wants { head, body, wanted, route, client, .. } = wants;
                 let (mut head, _) = self.outgoing(head, wanted.intent, Conditions::All, &route, client);
-                let charging = self.tagged(&mut head.headers);
+                let charging = self.tagged(&mut head.headers).await;
                 let scope = match bracket {
                     Bracket::BesideDatabase => beside_database(self.cache.content.names()),
                     Bracket::Everything | Bracket::Announced | Bracket::After => Scope::Everything,
@@ -395,7 +395,7 @@ impl Exchange {
         let Wants { head, body, wanted: Wanted { intent, .. }, route, client, .. } = wants;
         let body = body.filter(|body| !head.method.is_safe() || !hyper::body::Body::is_end_stream(body));
         let (mut head, hidden) = self.outgoing(head, intent, conditions, &route, client);
-        let charging = self.tagged(&mut head.headers);
+        let charging = self.tagged(&mut head.headers).await;
         let sent = match body {
             None => self.connections.read(&head, place.as_mut()).await,
             Some(body) => self.connections.write(&head, Upload::new(body, self.client_patience)).await,
@@ -407,8 +407,19 @@ impl Exchange {
     }
 
     /// Gives a request a tag whose answer is not stored, where a relay sees its statements.
-    pub fn tagged(&self, headers: &mut HeaderMap) -> Option<Charging> {
-        self.queries.as_ref().map(|queries| queries.pass(headers))
+    pub async fn tagged(&self, headers: &mut HeaderMap) -> Option<Charging> {
+        match &self.queries {
+            Some(queries) => queries.pass(headers).await,
+            None => None,
+        }
+    }
+
+    /// A fill begins, where a relay sees the queries of the application.
+    pub async fn charging(&self) -> Option<Charging> {
+        match &self.queries {
+            Some(queries) => queries.begin().await,
+            None => None,
+        }
     }
 
     /// The origin's answer, for the client.

@@ -262,9 +262,9 @@ impl Kept {
     }
 
     /// What the page depends on. `None`: it is not to be stored, and its leader is told why.
-    pub fn scope(depends: Depends, leader: Leader, of: &About) -> Option<(Scope, Leader)> {
+    pub async fn scope(depends: Depends, leader: Leader, of: &About) -> Option<(Scope, Leader)> {
         let cache = &leader.cache;
-        let scope = match depends.on(cache.content.names(), of.id.into()) {
+        let scope = match depends.on(cache.content.names(), of.id.into()).await {
             Ok((scope, why)) => {
                 if let Some(why) = why.map(Why::name).or(of.undeclared).filter(|_| scope == Scope::Everything) {
                     cache.observed.undeclared.with([why]).increment();
@@ -292,7 +292,7 @@ impl Kept {
     pub async fn register(self, body: Vec<u8>) -> Option<Page> {
         let Kept { leader, page, key, mut stored, coding, about, times, depends, place, .. } = self;
         drop(place);
-        let (scope, mut leader) = Kept::scope(depends, leader, &about)?;
+        let (scope, mut leader) = Kept::scope(depends, leader, &about).await?;
         let fill = leader.fill?;
         stored_whole(&leader.cache.keys, about.kind, &mut stored, &body);
         let page = leader.cache.fetched(fill, scope, Fetched { page, key, stored, body, times }).await;

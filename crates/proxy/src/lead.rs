@@ -20,7 +20,7 @@ use crate::exchange::{Exchange, Wants, asked_for};
 use crate::fill::{About, Kept, Leader, fill};
 use crate::looked::{Missing, kind_of};
 use crate::origin::Failure;
-use crate::queries::{Depends, Queries};
+use crate::queries::Depends;
 use crate::standard::{Base, Fresh, is_failure, named};
 
 /// Bytes of a body that are read before its client gets a head, where the client has a body by a tag that was made here.
@@ -50,9 +50,9 @@ impl Exchange {
         let (mut outgoing, hidden) = self.outgoing(head.clone(), wanted.intent, Conditions::Withheld, &route, client);
         let kind = kind_of(wanted.mode);
         let (mut charging, beside) = match kind {
-            Kind::Coherent => (self.queries.as_ref().map(Queries::begin), None),
+            Kind::Coherent => (self.charging().await, None),
             // It is stored for a time, whatever it read.
-            Kind::Standard => (None, self.tagged(&mut outgoing.headers)),
+            Kind::Standard => (None, self.tagged(&mut outgoing.headers).await),
         };
         if let Some(charging) = &charging {
             charging.mark(&mut outgoing.headers);

@@ -27,7 +27,7 @@ enum End {
 /// Reads a body that is to be stored, and has its head registered meanwhile. A client that has gone does not end it: others may wait.
 pub(crate) async fn pump_joined(mut passing: Passing, kept: Kept, puts: Puts, share: Arc<Share>) {
     let Kept { leader, page, key, stored, coding, about, times, depends, largest, place, .. } = kept;
-    let Some((scope, mut leader)) = Kept::scope(depends, leader, &about) else {
+    let Some((scope, mut leader)) = Kept::scope(depends, leader, &about).await else {
         return puts.last(Next::Rest(passing));
     };
     let Some((cache, fill)) = leader.fill() else { return puts.last(Next::Rest(passing)) };

@@ -70,8 +70,7 @@ impl Proxy {
         look_for_another(config.listen)
     }
 
-    /// Listens, and answers from then on. `loads` says how loaded the machines of the origins are, `queries` what the application asks its database, where a relay of
-    /// this process sees it, `pool` is this node's part in the cooperative cache, where it has one.
+    /// Listens, and answers from then on. `loads` says how loaded the machines of the origins are, `queries` what the application asks its database, where relays see it, `pool` is this node's part in the cooperative cache, where it has one.
     pub fn start(
         config: &ProxyConfig,
         content: Content,
@@ -124,7 +123,11 @@ impl Proxy {
         for _ in 1..threads {
             listeners.push(listen(address)?);
         }
-        let writes = if queries.is_some() { Writes::Database } else { Writes::default() };
+        let writes = if queries.as_ref().is_some_and(|queries| queries.has_relay) {
+            Writes::Database
+        } else {
+            Writes::default()
+        };
         let routes = Arc::new(Routes::of(&config.routes, writes, config.mode));
         let tunnels = routes.has_upgrades().then(|| Tunnels::new(config.tunnels, config.tunnel_timeout.0));
         let tunnels = tunnels.map(Arc::new);

@@ -236,7 +236,7 @@ impl Exchange {
     async fn written(self: Arc<Self>, wants: Wants) -> Response<Body> {
         let Wants { head, body, wanted, route, client, .. } = wants;
         let (mut outgoing, _) = self.outgoing(head.clone(), wanted.intent, Conditions::All, &route, client);
-        let charging = self.tagged(&mut outgoing.headers);
+        let charging = self.tagged(&mut outgoing.headers).await;
         let sent = match body {
             Some(body) => self.connections.write(&outgoing, Upload::new(body, self.client_patience)).await,
             None => self.connections.read(&outgoing, None).await,

@@ -22,8 +22,41 @@ pub type Tag = u64;
 pub struct Fill(u64);
 
 /// A moment between begins of fills, by which a transaction is found to be older than a fill.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Moment(u64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Among the fills of this process.
+    here: u64,
+    /// As the fills of other processes count it.
+    elsewhere: u64,
+}
+
+/// Fills of other processes, which are told what statements do.
+pub trait Elsewhere: Send {
+    /// A statement comes that may begin a transaction: when, as they count it.
+    fn moment(&mut self) -> u64;
+
+    /// Whether there are any that may be open.
+    fn is_there(&self) -> bool;
+
+    /// Whether one of them is open and has this tag.
+    fn is_open(&self, tag: Tag) -> bool;
+
+    /// What a statement did: one of the fill with this tag, or of any that is open. It is recorded when this returns (rule Q1).
+    fn seen(&mut self, tag: Option<Tag>, since: Option<u64>, what: What<'_>);
+}
+
+/// What a statement did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What<'a> {
+    /// It read what these names stand for.
+    Read(&'a Names),
+    /// It read more than can be named.
+    Everything(Why),
+    /// It answered what must not be stored.
+    Unstorable(Why),
+    /// It wrote.
+    Wrote,
+}
 
 /// Why the list of a page is not what its statements named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,6 +76,18 @@ pub enum Why {
 }
 
 impl Why {
+    const ALL: [Why; 6] = [Why::NotUnderstood, Why::TooMany, Why::Wrote, Why::OldSnapshot, Why::Volatile, Why::Relay];
+
+    /// As a number, for other processes.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The inverse of [`code`](Self::code); of a number that is none the reason that says least.
+    pub fn of_code(code: u8) -> Why {
+        Why::ALL.into_iter().find(|why| why.code() == code).unwrap_or(Why::Relay)
+    }
+
     /// In one word, for metrics and Cache-Status.
     pub const fn name(self) -> &'static str {
         match self {
@@ -94,7 +139,7 @@ impl From<Option<Tag>> for Whose {
 #[derive(Debug)]
 struct Open {
     tag: Option<Tag>,
-    began: Moment,
+    began: u64,
     /// False of a request whose answer is not stored.
     is_stored: bool,
     charged: Charged,
@@ -118,18 +163,23 @@ impl Default for FillRules {
 }
 
 /// The fills of one proxy.
-#[derive(Debug)]
 pub struct Fills {
     rules: FillRules,
     next: u64,
     open: BTreeMap<Fill, Open>,
     tags: BTreeMap<Tag, Fill>,
+    elsewhere: Option<Box<dyn Elsewhere>>,
 }
 
 impl Fills {
     /// None is open.
     pub fn new(rules: FillRules) -> Fills {
-        Fills { rules, next: 0, open: BTreeMap::new(), tags: BTreeMap::new() }
+        Fills { rules, next: 0, open: BTreeMap::new(), tags: BTreeMap::new(), elsewhere: None }
+    }
+
+    /// The fills of other processes are told of statements from now on.
+    pub fn tell(&mut self, elsewhere: Box<dyn Elsewhere>) {
+        self.elsewhere = Some(elsewhere);
     }
 
     /// A fill begins: before it is forwarded, and before the words of its page are read.
@@ -144,9 +194,10 @@ impl Fills {
     }
 
     fn open(&mut self, tag: Option<Tag>, is_stored: bool) -> Fill {
-        let fill = Fill(self.tick().0);
+        self.next += 1;
+        let fill = Fill(self.next);
         let charged = Charged::Names(Names::Of(BTreeMap::new()));
-        self.open.insert(fill, Open { tag, began: Moment(fill.0), is_stored, charged });
+        self.open.insert(fill, Open { tag, began: fill.0, is_stored, charged });
         if let Some(tag) = tag {
             self.tags.insert(tag, fill);
         }
@@ -156,32 +207,32 @@ impl Fills {
     /// The moment of a transaction's beginning, to be given to [`read`](Self::read) with each of its reads.
     pub fn tick(&mut self) -> Moment {
         self.next += 1;
-        Moment(self.next)
+        Moment { here: self.next, elsewhere: self.elsewhere.as_mut().map_or(0, |elsewhere| elsewhere.moment()) }
     }
 
     /// A statement read what these names stand for, in a transaction that began at `since`, if it is in one.
     pub fn read(&mut self, whose: Whose, names: &Names, since: Option<Moment>) {
         let rules = self.rules;
-        self.each(whose, |open, is_own| match since {
-            Some(since) if since < open.began && rules.snapshots => open.not_stored(Why::OldSnapshot, is_own),
+        self.each(whose, What::Read(names), since, |open, is_own| match since {
+            Some(since) if since.here < open.began && rules.snapshots => open.not_stored(Why::OldSnapshot, is_own),
             _ => open.add(names),
         });
     }
 
     /// A statement read more than can be named.
     pub fn read_everything(&mut self, whose: Whose, why: Why) {
-        self.each(whose, |open, _| open.everything(why));
+        self.each(whose, What::Everything(why), None, |open, _| open.everything(why));
     }
 
     /// A statement answered what must not be stored.
     pub fn read_unstorable(&mut self, whose: Whose, why: Why) {
-        self.each(whose, |open, is_own| open.not_stored(why, is_own));
+        self.each(whose, What::Unstorable(why), None, |open, is_own| open.not_stored(why, is_own));
     }
 
     /// A statement wrote.
     pub fn wrote(&mut self, whose: Whose) {
         if self.rules.own_writes {
-            self.each(whose, |open, is_own| open.not_stored(Why::Wrote, is_own));
+            self.each(whose, What::Wrote, None, |open, is_own| open.not_stored(Why::Wrote, is_own));
         }
     }
 
@@ -206,19 +257,27 @@ impl Fills {
 
     /// Does it to the fills whose the statement may be, and says whether it is surely theirs: by its tag, or because no other
     /// request is under way.
-    fn each(&mut self, whose: Whose, mut what: impl FnMut(&mut Open, bool)) {
-        let of_one = match whose {
-            Whose::Tagged(tag) => self.tags.get(&tag).and_then(|fill| self.open.get_mut(fill)),
+    fn each(&mut self, whose: Whose, what: What<'_>, since: Option<Moment>, mut change: impl FnMut(&mut Open, bool)) {
+        let tag = match whose {
+            Whose::Tagged(tag) => Some(tag),
             Whose::Anybody => None,
         };
-        match of_one {
-            Some(open) => what(open, true),
-            None if !self.rules.untagged => {}
-            None => {
-                let is_alone = self.open.len() == 1;
-                self.open.values_mut().filter(|open| open.is_stored).for_each(|open| what(open, is_alone));
-            }
+        if let Some(open) = tag.and_then(|tag| self.tags.get(&tag)).and_then(|fill| self.open.get_mut(fill)) {
+            return change(open, true);
         }
+        if !self.rules.untagged {
+            return;
+        }
+        let mut is_alone = self.open.len() == 1;
+        if let Some(elsewhere) = self.elsewhere.as_mut().filter(|elsewhere| elsewhere.is_there()) {
+            let its = tag.filter(|tag| elsewhere.is_open(*tag));
+            elsewhere.seen(its, since.map(|since| since.elsewhere), what);
+            if its.is_some() {
+                return;
+            }
+            is_alone = false;
+        }
+        self.open.values_mut().filter(|open| open.is_stored).for_each(|open| change(open, is_alone));
     }
 }
 

@@ -32,7 +32,7 @@ mod write;
 
 pub use analysis::{Analyser, Analysis, Reads};
 pub use dialect::{Charset, Dialect, Product};
-pub use fills::{Charged, Fill, FillRules, Fills, Moment, Tag, Whose, Why, spelled};
+pub use fills::{Charged, Elsewhere, Fill, FillRules, Fills, Moment, Tag, What, Whose, Why, spelled};
 pub use name::{CATALOG, MAX_NAMES, Name, Names, Side};
 pub use plan::{Effect, Session, Step, Storable};
 pub use read::{Equality, Read};

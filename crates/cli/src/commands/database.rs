@@ -12,9 +12,9 @@ use crate::error::Result;
 
 /// Run the relay before the application's database by itself, or ask what it makes of statements.
 ///
-/// `verbena proxy --database` runs the relay and the proxy in one process, and only then do pages have lists of what their queries read. Alone, on another machine or beside several proxies of the
-/// cluster, the relay begins an update for each commit. The proxies' pages depend on everything then, unless their answers name what they depend on: each commit that writes takes them out of the
-/// caches, also that of a job or a prompt. There is one relay in a cluster.
+/// `verbena proxy --database` runs the relay and the proxy in one process. Alone, on another machine or beside several proxies of the cluster, the relay begins an update for each commit, also that of a
+/// job or a prompt, and records what it sees read in memory that the proxies read: with `--database-complete true` their pages stay until a row that they show changes. Without it
+/// they depend on everything, unless their answers name what they depend on. A cluster may have several relays.
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -22,6 +22,7 @@ use crate::error::Result;
 Examples:
   verbena database --to postgres://shop:secret@127.0.0.1:5432/shop
   verbena database --to mysql://shop@10.0.0.5:3306 --database-password-file /etc/shop.pw --listen 10.0.0.7:3306 --config /etc/verbena.toml
+  verbena database --to mysql://shop@10.0.0.5:3306 --database-complete true --config /etc/verbena.toml --cluster-name relay
   verbena database explain --database-to postgres://shop:secret@127.0.0.1:5432/shop 'SELECT * FROM products WHERE id = 7'
   verbena database watch --wide"
 )]

@@ -107,7 +107,8 @@ impl Command {
     pub fn run(mut self, file: Option<&Path>) -> Result<()> {
         self.lay_over();
         let loaded = config::load(file, &self.flags.0, Whose::Nodes)?;
-        let (settings, proxy) = (loaded.config.settings(), loaded.config.proxy.clone());
+        let (mut settings, proxy) = (loaded.config.settings(), loaded.config.proxy.clone());
+        relay::announce(&loaded.config.database, &mut settings);
         let (json, short) = (self.format.json, Short { section: ProxyConfig::NAME, was_typed: self.listen.is_some() });
         // A client's connection, and one to the application for it.
         running::raise_open_files(settings.open_files() + 2 * proxy.connections as u64);
@@ -128,7 +129,7 @@ impl Command {
                 let mut marks = Marks::take(&proxy, cluster)?;
                 marks.compare(&proxy, settings.pages.longest_transaction.0, cluster);
                 let database = relay.map(|bound| relay::start(bound, helper, &registry)).transpose()?;
-                let queries = database.as_ref().map(|(database, only)| relay::queries(database, only, content));
+                let queries = Some(relay::queries(database.as_ref(), helper));
                 let running =
                     Proxy::start(&proxy, content.clone(), helper.loads(), (queries, helper.pool()), &registry)?;
                 let explainer = running.explainer();
@@ -156,7 +157,7 @@ impl Command {
                 socket: helper.socket(),
                 http,
                 api,
-                database: database.as_ref().map(|(database, _)| Relay {
+                database: database.as_ref().map(|database| Relay {
                     address: database.address(),
                     socket: database.socket(),
                     to: database.upstream().to_string(),
@@ -172,7 +173,7 @@ impl Command {
             // Clients first: their requests need the helper.
             let stop = move || {
                 running.stop();
-                // The application writes no more when the relay is gone, and its lock goes before its helper.
+                // The application writes no more when the relay is gone.
                 drop(database);
                 helper.stop()
             };

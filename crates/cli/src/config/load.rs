@@ -72,7 +72,7 @@ impl Config {
     /// What a helper is started from.
     pub fn settings(&self) -> Settings {
         let Config { cluster, etcd, fabric, node, ipc, pages, locks, memory, pool, monitor, .. } = self.clone();
-        Settings { cluster, etcd, fabric, node, ipc, pages, locks, memory, pool, monitor }
+        Settings { cluster, etcd, fabric, node, ipc, pages, locks, memory, pool, monitor, relay: None }
     }
 
     /// Does something with each section, in the order of the reference.

@@ -11,7 +11,7 @@ const FLOORS: [(i32, &[&str]); 8] = [
     (-1, &["terms"]),
     (0, &["fabric", "cluster", "ipc", "metrics", "namespaces", "protocol"]),
     (1, &["client", "etcd", "memcache", "service"]),
-    (2, &["lock", "memory", "monitor", "sqlite", "wan", "transfer"]),
+    (2, &["lock", "memory", "monitor", "reads", "sqlite", "wan", "transfer"]),
     (3, &["content", "caching", "statements", "coop", "relay", "bank"]),
     (4, &["node", "pool", "proxy", "database", "bench", "ftp", "mount"]),
     (5, &["cli"]),

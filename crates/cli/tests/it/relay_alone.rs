@@ -1,6 +1,7 @@
 //! The relay on a node of its own, and what people see who watch it.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -14,35 +15,54 @@ use verbena_testkit::programs::{has, output, verbena, wait_for};
 use crate::common::traffic::{Client, Ended, started};
 use crate::postgresql::{PYTHON, by_hand, make, ports};
 
-/// A cluster of a relay and a proxy.
+/// Starts a node of a cluster, and waits for this event of it.
+fn start(cluster: &Cluster, arguments: &[&str], name: &str, event: &str) -> (Ended, Value) {
+    let mut command = verbena(arguments);
+    command.args(["--json", "--cluster-name", name, "--node-state", &format!("state-{name}")]);
+    let log = std::fs::File::create(cluster.path().join(format!("{name}.log"))).unwrap();
+    let (process, line) =
+        started(command.current_dir(cluster.path()).stderr(log), |line| line.contains(&format!("\"{event}\"")));
+    (process, serde_json::from_str(&line).unwrap())
+}
+
+/// A cluster of a relay and a proxy, and room for another relay.
 struct Site {
     cluster: Cluster,
     database: &'static str,
+    /// Where the database is.
+    to: String,
     /// The relay's port, and its socket.
     relay: (String, PathBuf),
     proxy: String,
+    /// Where the relay and the proxy say what they have counted.
+    status: [PathBuf; 2],
     _server: Arc<Postgresql>,
     _processes: [Ended; 3],
 }
 
 impl Site {
     fn open(database: &'static str) -> Option<Site> {
+        Site::with(database, &[])
+    }
+
+    /// The relay is started with these flags besides.
+    fn with(database: &'static str, flags: &[&str]) -> Option<Site> {
         let server = Postgresql::get()?;
         if !has(PYTHON, &["-c", "import psycopg2"]) {
             return None;
         }
         make(&server, database);
-        let cluster = Cluster::new("2s", &[("relay", "shm://relay".into()), ("proxy", "shm://proxy".into())]);
-        let start = |arguments: &[&str], name: &str, event: &str| -> (Ended, Value) {
-            let mut command = verbena(arguments);
-            command.args(["--json", "--cluster-name", name, "--node-state", &format!("state-{name}")]);
-            let log = std::fs::File::create(cluster.path().join(format!("{name}.log"))).unwrap();
-            let (process, line) =
-                started(command.current_dir(cluster.path()).stderr(log), |line| line.contains(&format!("\"{event}\"")));
-            (process, serde_json::from_str(&line).unwrap())
-        };
+        let cluster = Cluster::new(
+            "2s",
+            &[("relay", "shm://relay".into()), ("proxy", "shm://proxy".into()), ("other", "shm://other".into())],
+        );
         let to = format!("postgres://shop:secret@localhost/{database}?socket={}", server.directory.path().display());
-        let (relay, relaying) = start(&["database", "--to", &to, "--listen", "127.0.0.1:0"], "relay", "relaying");
+        let (relay, relaying) = start(
+            &cluster,
+            &[&["database", "--to", &to, "--listen", "127.0.0.1:0"], flags].concat(),
+            "relay",
+            "relaying",
+        );
         let (_, port) = relaying["address"].as_str().unwrap().rsplit_once(':').unwrap();
         let [listen] = ports();
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/apps/shop_postgres.py");
@@ -50,12 +70,14 @@ impl Site {
         application.arg(program).args(["127.0.0.1", port, &listen, database]).stderr(Stdio::null());
         let (application, _) = started(&mut application, |line| line.starts_with("serving"));
         let origin = format!("http://127.0.0.1:{listen}");
-        let (proxy, serving) = start(&["proxy", "--listen", "127.0.0.1:0", "--origin", &origin], "proxy", "serving");
+        let (proxy, serving) =
+            start(&cluster, &["proxy", "--listen", "127.0.0.1:0", "--origin", &origin], "proxy", "serving");
         let socket = cluster.path().join(relaying["socket"].as_str().unwrap());
         let relay_at = (port.to_owned(), socket);
         let address = serving["address"].as_str().unwrap().to_owned();
+        let status = [&relaying, &serving].map(|of| cluster.path().join(of["http"].as_str().unwrap()));
         let _processes = [application, proxy, relay];
-        Some(Site { cluster, database, relay: relay_at, proxy: address, _server: server, _processes })
+        Some(Site { cluster, database, to, relay: relay_at, proxy: address, status, _server: server, _processes })
     }
 
     /// A statement by hand through the relay's socket.
@@ -64,10 +86,43 @@ impl Site {
         by_hand(socket.parent().unwrap(), port, self.database, statement)
     }
 
+    /// Another relay before the same database, and its port and socket.
+    fn other(&self) -> (Ended, String, PathBuf) {
+        let arguments = ["database", "--to", &self.to, "--listen", "127.0.0.1:0", "--database-complete", "true"];
+        let (relay, relaying) = start(&self.cluster, &arguments, "other", "relaying");
+        let (_, port) = relaying["address"].as_str().unwrap().rsplit_once(':').unwrap();
+        (relay, port.to_owned(), self.cluster.path().join(relaying["socket"].as_str().unwrap()))
+    }
+
+    /// Whether a page of a row that was made just now stays in the cache when another row is written. `None`: it is not there, or nothing was written.
+    fn has_lists(&self, price: &mut u32) -> Option<bool> {
+        *price += 1;
+        let page = || self.get("/product/1");
+        let update = |row| {
+            let statement = format!("UPDATE products SET price = {price} WHERE id = {row}");
+            self.by_hand(&statement).output().unwrap().status.success()
+        };
+        // It is made anew: one that was made before has the list of then.
+        let is_written = update(1);
+        page();
+        let before = page();
+        (is_written && before.1 && update(2)).then(|| page() == before)
+    }
+
     fn get(&self, path: &str) -> (String, bool) {
         let answer = Client::new(&self.proxy).ask("GET", path);
         assert_eq!(answer.status, 200, "{path}: {}", answer.body);
         (answer.body, answer.hit)
+    }
+
+    /// What the relay (0) or the proxy (1) has counted under this name and these labels.
+    fn counted(&self, of: usize, name: &str) -> u64 {
+        let mut stream = UnixStream::connect(&self.status[of]).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: node\r\nconnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.map_or(0, |count| count.trim().parse().unwrap())
     }
 
     /// `verbena database watch`, line by line.
@@ -91,11 +146,53 @@ fn each_commit_through_a_relay_alone_reaches_the_proxies_of_its_cluster() {
         assert_eq!(site.get("/product/1").0, format!("[(1, 'tea', {price})]"));
     }
     wait_for("a hit again", || site.get("/product/1").1);
-    // There is one for the cluster.
-    let to = "postgres://shop:secret@localhost/shop";
-    let mut second = verbena(&["database", "--to", to, "--listen", "127.0.0.1:0", "--cluster-name", "proxy"]);
-    let second = second.current_dir(site.cluster.path()).output().unwrap();
-    assert!(!second.status.success());
+    // Nothing is promised of its pages, so they depend on everything.
+    output(&mut site.by_hand("UPDATE products SET price = 1 WHERE id = 2"));
+    assert!(!site.get("/product/1").1);
+}
+
+#[test]
+fn pages_of_a_proxy_in_another_process_have_lists_of_rows() {
+    let Some(site) = Site::with("relay_lists", &["--database-complete", "true"]) else { return };
+    // Until the catalog and the relay's log are known, pages depend on everything.
+    let mut price = 100;
+    wait_for("a page that an update of another row leaves in the cache", || site.has_lists(&mut price) == Some(true));
+    let mut hits = 0;
+    for price in 200..220 {
+        output(&mut site.by_hand(&format!("UPDATE products SET price = {price} WHERE id = 2")));
+        hits += u32::from(site.get("/product/1").1);
+        assert_eq!(site.get("/product/2").0, format!("[(2, 'coffee', {price})]"), "after {price}");
+        if price % 4 == 0 {
+            output(&mut site.by_hand(&format!("UPDATE products SET price = {price} WHERE id = 1")));
+            assert_eq!(site.get("/product/1").0, format!("[(1, 'tea', {price})]"));
+        }
+    }
+    // Another statement on the same machine, say the relay's look at the catalog, may have counted for one.
+    println!("{hits} of 20 hits by their lists");
+    assert!(hits >= 15, "{hits} of 20");
+    assert!(site.counted(1, "verbena_database_reads_fills_total{found=\"whole\"}") >= 6);
+    assert!(site.counted(0, "verbena_database_reads_recorded_total") >= 6);
+}
+
+#[test]
+fn of_several_relays_each_is_read_and_one_that_died_is_waited_for() {
+    let Some(site) = Site::with("relay_several", &["--database-complete", "true"]) else { return };
+    let mut price = 100;
+    wait_for("pages with lists", || site.has_lists(&mut price) == Some(true));
+    let (other, port, socket) = site.other();
+    wait_for("pages with lists, of two relays", || site.has_lists(&mut price) == Some(true));
+    // What is committed through the one reaches what was read through the other.
+    for price in 200..210 {
+        site.get("/product/1");
+        let statement = format!("UPDATE products SET price = {price} WHERE id = 1");
+        output(&mut by_hand(socket.parent().unwrap(), &port, site.database, &statement));
+        assert_eq!(site.get("/product/1").0, format!("[(1, 'tea', {price})]"));
+    }
+    drop(other);
+    // The application's connections to it may be there still, for all that the others know.
+    wait_for("pages without lists", || (0..3).all(|_| site.has_lists(&mut price) == Some(false)));
+    let (_other, ..) = site.other();
+    wait_for("pages with lists again", || site.has_lists(&mut price) == Some(true));
 }
 
 #[test]

@@ -488,7 +488,12 @@ fn a_keeper_without_its_record_is_found_out() {
 
 #[test]
 fn tables_have_an_end() {
-    let gone = |start| Departed { incarnation: Incarnation::new(2, start), since: ViewNumber(9), at_rest: false };
+    let gone = |start| Departed {
+        incarnation: Incarnation::new(2, start),
+        since: ViewNumber(9),
+        at_rest: false,
+        is_relay: false,
+    };
     let full = |number: u32, departed: u32| KeeperRecord {
         view: View::new(ViewNumber(number), vec![member(1, 1)], (1..=departed).map(gone).collect()).ok(),
         out: vec![],

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use verbena_terms::{Incarnation, Rank, Time};
 
 use super::{Keeper, KeeperAction, Phase};
+
 use crate::seat::Seat;
-use crate::{Body, Departed, KeeperRecord, MAX_DEPARTED, Member, RANKS_KEPT, Standing, View};
+use crate::{Body, Departed, KeeperRecord, MAX_DEPARTED, Member, RANKS_KEPT, Role, Standing, View};
 
 impl Keeper {
     /// One move on the way from view to view; `false` when the keeper can only wait.
@@ -124,6 +125,7 @@ impl Keeper {
             incarnation: gone.incarnation,
             since: number,
             at_rest: at_rest(&gone.incarnation),
+            is_relay: gone.roles.has(Role::Relay),
         };
         departed.extend(gone.iter().map(leaves).filter(|gone| self.rules.rest_on_record || !gone.at_rest));
         departed.sort_by_key(|gone| gone.incarnation);

@@ -256,8 +256,10 @@ fn what_the_services_settled_is_said_until_it_is_off_the_record() {
     let mut desk = Desk::running();
     let gone = Incarnation::new(2, 1);
     let listing = |number, departed: &[Incarnation]| {
-        let departed =
-            departed.iter().map(|who| Departed { incarnation: *who, since: ViewNumber(2), at_rest: false }).collect();
+        let departed = departed
+            .iter()
+            .map(|who| Departed { incarnation: *who, since: ViewNumber(2), at_rest: false, is_relay: false })
+            .collect();
         View::new(ViewNumber(number), view(number, &[(1, 5)]).members().to_vec(), departed).unwrap()
     };
     desk.at = 100;
@@ -276,7 +278,7 @@ fn what_the_services_settled_is_said_until_it_is_off_the_record() {
 fn who_is_off_the_record_is_settled() {
     let mut desk = Desk::running();
     let who = Incarnation::new(2, 1);
-    let gone = Departed { incarnation: who, since: ViewNumber(2), at_rest: false };
+    let gone = Departed { incarnation: who, since: ViewNumber(2), at_rest: false, is_relay: false };
     desk.hears(0, Body::Propose(View::new(ViewNumber(2), vec![member(1, 5)], vec![gone]).unwrap()));
     let said = desk.hears(0, Body::Propose(view(3, &[(1, 5)])));
     assert_eq!(said, ["DepartedSettled(Incarnation { rank: Rank(2), start: 1 })", "learnt v3"]);

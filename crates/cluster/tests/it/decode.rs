@@ -35,6 +35,7 @@ fn view() -> impl Strategy<Value = View> {
                 incarnation: Incarnation::new(rank, start),
                 since: ViewNumber(number),
                 at_rest: start % 2 == 0,
+                is_relay: start % 3 == 0,
             });
             let gone: Vec<_> = gone.collect();
             members

@@ -36,8 +36,10 @@ fn view(number: u32, members: &[Incarnation], departed: &[Incarnation]) -> Arc<V
         let roles = if incarnation == ME { Roles::ALL } else { Roles::of(Role::Reader).and(Role::Updater) };
         Member { incarnation, name: String::new(), address: String::new(), roles }
     };
-    let departed =
-        departed.iter().map(|&incarnation| Departed { incarnation, since: number, at_rest: false }).collect();
+    let departed = departed
+        .iter()
+        .map(|&incarnation| Departed { incarnation, since: number, at_rest: false, is_relay: false })
+        .collect();
     Arc::new(View::new(number, members.iter().map(member).collect(), departed).unwrap())
 }
 
@@ -332,7 +334,8 @@ fn p6_who_left_at_rest_is_settled_at_once_and_the_others_in_time() {
     let mut home = Home::new(ME, NAMES, limits());
     let mut out = Vec::new();
     let [quiet, dead] = [2, 3].map(|start| Incarnation::new(4, start));
-    let departed = |who: &Incarnation| Departed { incarnation: *who, since: VIEW, at_rest: *who == quiet };
+    let departed =
+        |who: &Incarnation| Departed { incarnation: *who, since: VIEW, at_rest: *who == quiet, is_relay: false };
     let view = View::new(VIEW, view(1, &[ME], &[]).members().to_vec(), [quiet, dead].iter().map(departed).collect());
     home.view(&Arc::new(view.unwrap()), at(0), &mut out);
     home.lease(lease(1));
@@ -405,7 +408,7 @@ fn p6_a_new_home_knows_from_the_record_what_the_dead_have_open() {
 fn p5_a_home_that_begins_after_a_departure_at_rest_is_ready_when_it_has_heard_the_members() {
     let mut home = Home::new(ME, NAMES, limits());
     let mut out = Vec::new();
-    let quiet = Departed { incarnation: Incarnation::new(5, 7), since: VIEW, at_rest: true };
+    let quiet = Departed { incarnation: Incarnation::new(5, 7), since: VIEW, at_rest: true, is_relay: false };
     let view = View::new(VIEW, view(1, &[ME], &[]).members().to_vec(), vec![quiet]).unwrap();
     home.view(&Arc::new(view), at(0), &mut out);
     home.lease(lease(1));

@@ -149,7 +149,8 @@ mod tests {
         let fabric = world.node(ME);
         let (name, address) = ("n1".to_owned(), fabric.address().0);
         node.life_begins(fabric, &lease).unwrap();
-        let departed = departed.iter().map(|&incarnation| Departed { incarnation, since: FIRST, at_rest: false });
+        let departed =
+            departed.iter().map(|&incarnation| Departed { incarnation, since: FIRST, at_rest: false, is_relay: false });
         let member = Member { incarnation: ME, name, address, roles: Roles::ALL };
         let view = View::new(FIRST, vec![member], departed.collect()).unwrap();
         node.content().view_learnt(Arc::new(view), Nobody).unwrap();

@@ -23,8 +23,10 @@ fn view(number: u32, me: Incarnation, homes: &[Incarnation], departed: &[Incarna
         let roles = if incarnation == me { Roles::of(Role::Reader).and(Role::Updater) } else { Roles::of(Role::Home) };
         Member { incarnation, name: String::new(), address: String::new(), roles }
     };
-    let departed =
-        departed.iter().map(|&incarnation| Departed { incarnation, since: number, at_rest: false }).collect();
+    let departed = departed
+        .iter()
+        .map(|&incarnation| Departed { incarnation, since: number, at_rest: false, is_relay: false })
+        .collect();
     View::new(number, std::iter::once(&me).chain(homes).map(member).collect(), departed).unwrap()
 }
 

@@ -70,7 +70,8 @@ impl Alone {
             lay("listen", listen.to_string());
         }
         let loaded = config::load(file, &self.flags.0, Whose::Nodes)?;
-        let settings = loaded.config.settings();
+        let mut settings = loaded.config.settings();
+        relay::announce(&loaded.config.database, &mut settings);
         let (json, short) =
             (self.format.json, Short { section: DatabaseConfig::NAME, was_typed: self.listen.is_some() });
         running::raise_open_files(settings.open_files() + 2 * 10_000);
@@ -82,7 +83,7 @@ impl Alone {
             let bound = Bound::of(&loaded.config.database)?.ok_or_else(no_database)?;
             let helper = Helper::start(&settings, vec![], registry.clone(), observer)?;
             helper.show(dashboard::FILES);
-            let (helper, (database, only)) = running::beside(helper, |helper| relay::start(bound, helper, &registry))?;
+            let (helper, database) = running::beside(helper, |helper| relay::start(bound, helper, &registry))?;
             let relaying = Relaying {
                 event: "relaying",
                 name: helper.name(),
@@ -96,9 +97,8 @@ impl Alone {
             say(json, &Line::Relaying(relaying), words);
             signals.until_the_end(&helper, || running::reload(file, &self.flags, &loaded)).await;
             let stop = move || {
+                // Connections end before the others are told that it has left.
                 drop(database);
-                // It is free when no connection is left, and before its helper has gone.
-                drop(only);
                 helper.stop()
             };
             signals.leave(stop).await?;

@@ -132,8 +132,10 @@ fn view(
     let reader = Roles::of(Role::Reader);
     let proxies =
         proxies.iter().map(|proxy| member(proxy, if updates(proxy) { reader.and(Role::Updater) } else { reader }));
-    let departed =
-        departed.iter().map(|&incarnation| Departed { incarnation, since: number, at_rest: false }).collect();
+    let departed = departed
+        .iter()
+        .map(|&incarnation| Departed { incarnation, since: number, at_rest: false, is_relay: false })
+        .collect();
     Arc::new(View::new(number, homes.chain(proxies).collect(), departed).expect("a sound view"))
 }
 

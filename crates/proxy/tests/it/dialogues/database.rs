@@ -12,7 +12,7 @@ use crate::scene::Scene;
 
 fn queries(is_complete: bool) -> Queries {
     let fills = Arc::new(Mutex::new(Fills::new(FillRules::default())));
-    Queries { fills, identity: Arc::from(*b"database"), is_complete, is_only: Arc::new(|| true) }
+    Queries { has_relay: true, fills, identity: Arc::from(*b"database"), is_complete, logs: None }
 }
 
 fn row(key: &str) -> Names {

@@ -1,0 +1,62 @@
+//! By which key a relay's log is read, asked and answered.
+//!
+//! ```text
+//!  0        4         6       8
+//!  +--------+---------+-------+---------------------------------------------+
+//!  | "VRLK" | version |   0   | postcard of Message                         |
+//!  +--------+---------+-------+---------------------------------------------+
+//!
+//!  Message   0: Ask      1: Key, the fields of fabric's RegionKey in their order; integers are LEB128 varints
+//! ```
+//!
+//! A node asks each relay of its view until it has the key; nothing rests on any one message.
+
+use serde::{Deserialize, Serialize};
+use verbena_fabric::RegionKey;
+use verbena_terms::Format;
+
+/// Marks a message.
+const FORMAT: Format = Format::new(*b"VRLK", 1);
+
+/// One message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Message {
+    /// By which key is your log read?
+    Ask,
+    /// By this one.
+    Key(RegionKey),
+}
+
+impl Message {
+    pub fn encode(&self) -> Vec<u8> {
+        FORMAT.encode(self)
+    }
+
+    /// The message in `bytes`. Total; says what is wrong.
+    pub fn decode(bytes: &[u8]) -> Result<Message, String> {
+        FORMAT.decode(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use verbena_fabric::{Rights, Secret};
+    use verbena_terms::{Incarnation, ViewNumber};
+
+    use super::*;
+
+    #[test]
+    fn what_is_cut_short_longer_or_unknown_is_refused() {
+        assert_eq!(Message::Ask.encode(), b"VRLK\x01\0\0\0\0");
+        let (owner, secret) = (Incarnation::new(3, 300), Secret([7; 16]));
+        let (view, rights) = (ViewNumber(2), Rights::Change);
+        let key = Message::Key(RegionKey { owner, region: 1, view, bytes: 128, rights, secret });
+        let bytes = key.encode();
+        for length in 0..bytes.len() {
+            assert!(Message::decode(&bytes[..length]).is_err(), "{length} bytes");
+        }
+        assert_eq!(Message::decode(&bytes), Ok(key));
+        assert!(Message::decode(&[&bytes[..], &[0]].concat()).unwrap_err().contains("1 bytes after"));
+        assert!(Message::decode(b"VRLK\x01\0\0\0\x09").is_err());
+    }
+}
