@@ -138,17 +138,38 @@ mod tests {
         socket
     }
 
-    /// The next that arrives, and from where.
+    /// The next that arrives but for what [`meet`] sent, and from where.
     fn next(socket: &UdpSocket) -> (u8, std::net::IpAddr) {
         let mut word = [0];
-        let (_, from) = socket.recv_from(&mut word).unwrap();
-        (word[0], from.ip())
+        loop {
+            let (_, from) = socket.recv_from(&mut word).unwrap();
+            if word != [GREETING] {
+                return (word[0], from.ip());
+            }
+        }
+    }
+
+    const GREETING: u8 = b'0';
+
+    /// Sends until it arrives: what is sent while an interface comes up or an address is looked for may be lost.
+    fn meet(from: &UdpSocket, to: &UdpSocket, address: Ipv4Addr) {
+        to.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let mut word = [0];
+        let has_met = (0..300).any(|_| {
+            from.send_to(&[GREETING], (address, 5000)).unwrap();
+            to.recv_from(&mut word).is_ok()
+        });
+        to.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        assert!(has_met, "nothing arrives at {address}");
     }
 
     #[test]
     fn a_way_that_is_closed_is_closed_in_one_direction_and_between_these_addresses_alone() {
         let Some((crossing, left, right)) = joined() else { return };
         let (left, right) = (socket(&left), socket(&right));
+        meet(&left, &right, RIGHT);
+        meet(&left, &right, RIGHT_TOO);
+        meet(&right, &left, LEFT);
         crossing.close(LEFT, RIGHT).unwrap();
         left.send_to(b"1", (RIGHT, 5000)).unwrap();
         left.send_to(b"2", (RIGHT_TOO, 5000)).unwrap();
@@ -166,6 +187,8 @@ mod tests {
         let Some((crossing, left, right)) = joined() else { return };
         let (left, right) = (socket(&left), socket(&right));
         let all = Block::new(Ipv4Addr::new(10, 79, 1, 0), 24);
+        meet(&left, &right, RIGHT);
+        meet(&right, &left, LEFT);
         crossing.close(all, LEFT).unwrap();
         right.send_to(b"1", (LEFT, 5000)).unwrap();
         left.send_to(b"2", (RIGHT, 5000)).unwrap();
