@@ -35,6 +35,14 @@ pub enum ClientError {
     /// An answer that is none.
     #[error("the pool's server answered {0:?}, which is no answer to this")]
     Strange(String),
+    /// A user for a server that has none.
+    #[error(
+        "the pool's server at {at} asks for no user here, and would keep the password as a value for all to read: nothing was sent; leave user and password out"
+    )]
+    Open {
+        /// Where.
+        at: String,
+    },
     /// A key that no server takes.
     #[error("{0:?} is no key: 1 to 250 bytes, without spaces and control characters")]
     Key(String),
@@ -110,11 +118,18 @@ impl Client {
         Ok(Client { at: at.into(), stream: BufReader::new(stream) })
     }
 
-    /// Says which user this is, to a server that has a file of users.
+    /// Says which user this is, to a server that has a file of users. Any other server would keep the password as a value that every client can read, so it is asked first
+    /// whether it serves a client that has not said who it is.
     ///
     /// # Errors
-    /// If it is not the user's password.
+    /// If the server asks for no password, or if this is not the user's.
     pub fn authenticate(&mut self, user: &str, password: &str) -> Result<(), ClientError> {
+        self.send(&[b"mn\r\n"])?;
+        match self.line() {
+            Err(ClientError::Refused(said)) if said == "CLIENT_ERROR unauthenticated" => {}
+            Err(error) => return Err(error),
+            Ok(_) => return Err(ClientError::Open { at: self.at.clone() }),
+        }
         let said = format!("{user} {password}");
         self.send(&[format!("set auth 0 0 {}\r\n{said}\r\n", said.len()).as_bytes()])?;
         self.expect(&["STORED"]).map(|_| ())

@@ -187,6 +187,30 @@ fn clients_say_who_they_are_by_name_and_password() {
     assert_eq!(verbena(&get).output().unwrap().status.code(), Some(1));
 }
 
+/// A password that is said to a server that asks for none would be a value that all can read. And times of more than thirty days, which the protocol takes for moments.
+#[test]
+fn a_pool_without_users_keeps_no_password_and_long_times_are_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_process, at, _) = pool_of(directory.path(), "a", &[], &[]);
+    let mut client = connect(&at);
+    wait_for("the pool to decide", || client.set("auth", 0, 0, b"mine").is_ok());
+    let password = directory.path().join("password");
+    std::fs::write(&password, "secret\n").unwrap();
+    let get = ["pool", "get", "key", "--server", &at, "--user", "shop", "--password-file", password.to_str().unwrap()];
+    let output = verbena(&get).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.contains("asks for no user"), "{output:?}");
+    assert_eq!(client.get("auth").unwrap().unwrap().bytes, b"mine");
+    for days in ["30d", "31d", "400d"] {
+        let set = ["pool", "set", "long", "value", "--expires", days, "--server", &at];
+        assert!(verbena(&set).output().unwrap().status.success());
+        assert_eq!(client.get("long").unwrap().map(|value| value.bytes), Some(b"value".to_vec()), "{days}");
+        let touch = ["pool", "touch", "long", days, "--server", &at];
+        assert!(verbena(&touch).output().unwrap().status.success());
+        assert!(client.get("long").unwrap().is_some(), "{days}");
+    }
+}
+
 /// As memcached answers a client that has not said who it is, so does the pool.
 #[test]
 fn the_password_is_asked_for_as_memcached_does() {

@@ -211,9 +211,15 @@ fn whole_seconds(given: &str) -> std::result::Result<Lapse, String> {
     }
 }
 
-/// What [`whole_seconds`] let through.
+/// The protocol takes more seconds than these for a moment since 1970.
+const LONGEST_LAPSE_S: u64 = 30 * 24 * 60 * 60;
+
+/// What [`whole_seconds`] let through, as the protocol has it.
 fn seconds(lapse: Lapse) -> u32 {
-    u32::try_from(lapse.0.as_secs()).unwrap_or(u32::MAX)
+    let seconds = lapse.0.as_secs();
+    let since_1970 = || std::time::UNIX_EPOCH.elapsed().map_or(0, |now| now.as_secs());
+    let said = if seconds > LONGEST_LAPSE_S { since_1970().saturating_add(seconds) } else { seconds };
+    u32::try_from(said).unwrap_or(u32::MAX)
 }
 
 fn report(format: Format, done: &Done<'_>) -> Result<()> {
