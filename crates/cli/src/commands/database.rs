@@ -20,7 +20,7 @@ use crate::error::Result;
     args_conflicts_with_subcommands = true,
     after_long_help = "\
 Examples:
-  verbena database --to postgres://shop:secret@127.0.0.1:5432/shop
+  verbena database --name shop --to postgres://shop:secret@127.0.0.1:5432/shop
   verbena database --to mysql://shop@10.0.0.5:3306 --database-password-file /etc/shop.pw --listen 10.0.0.7:3306 --config /etc/verbena.toml
   verbena database --to mysql://shop@10.0.0.5:3306 --database-complete true --config /etc/verbena.toml --cluster-name relay
   verbena database explain --database-to postgres://shop:secret@127.0.0.1:5432/shop 'SELECT * FROM products WHERE id = 7'

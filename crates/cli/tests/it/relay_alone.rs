@@ -247,6 +247,18 @@ fn without_a_relay_there_is_nothing_to_watch() {
     assert!(String::from_utf8_lossy(&told.stderr).contains("no relay runs here"), "{told:?}");
 }
 
+/// It could not know which application's proxies are to hear of its commits.
+#[test]
+fn a_relay_that_does_not_say_whose_it_is_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut relay = verbena(&["database", "--to", "postgres://app@127.0.0.1:1/shop", "--listen", "127.0.0.1:0"]);
+    relay.args(["--node-runtime", "run", "--node-state", "state"]).current_dir(directory.path());
+    let told = relay.output().unwrap();
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(told.status.code() == Some(2) && said.contains("--name NAME"), "{told:?}");
+    assert!(!String::from_utf8_lossy(&told.stdout).contains("began life"), "{told:?}");
+}
+
 /// Real clients of a relay whose database is not there: they hear which one, and the log says it once.
 #[test]
 fn clients_are_told_that_the_database_cannot_be_reached() {
@@ -262,7 +274,7 @@ fn clients_are_told_that_the_database_cannot_be_reached() {
             continue;
         }
         let [run, state] = ["run", "state"].map(|name| directory.path().join(format!("{scheme}-{name}")));
-        let mut command = verbena(&["database", "--json", "--listen", "127.0.0.1:0"]);
+        let mut command = verbena(&["database", "--json", "--listen", "127.0.0.1:0", "--name", scheme]);
         command.args(["--to", &format!("{scheme}://app@{nobody}/{}", if scheme == "mysql" { "" } else { "shop" })]);
         command.arg("--node-runtime").arg(&run).arg("--node-state").arg(&state);
         let log = directory.path().join(format!("{scheme}.log"));

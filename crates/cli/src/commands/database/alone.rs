@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
+use verbena_cluster::ClusterConfig;
 use verbena_database::{Bound, DatabaseConfig, DatabaseError};
 use verbena_metrics::Registry;
 use verbena_node::{Event, Helper};
@@ -15,7 +16,7 @@ use crate::commands::relay;
 use crate::commands::running::{self, Signals, in_words, say};
 use crate::config::{self, Flag, Flags, Whose};
 use crate::dashboard;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::listening::{Short, named};
 use crate::output::Format;
 
@@ -29,6 +30,10 @@ pub struct Alone {
     /// Where the application reaches the relay instead of the database; without it on loopback, at the port behind the database's. The key database.listen.
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
+
+    /// What the cluster of the application is called, the same as at its proxies (`verbena proxy --name NAME`). Not needed where the configuration names the members. The key cluster.name.
+    #[arg(long, value_name = "NAME", conflicts_with = "cluster.name")]
+    name: Option<String>,
 
     #[command(flatten)]
     format: Format,
@@ -57,6 +62,9 @@ struct Relaying<'a> {
     address: SocketAddr,
     socket: &'a Path,
     to: String,
+    /// The cluster that its proxies have to name.
+    #[serde(skip)]
+    cluster: Option<&'a str>,
 }
 
 impl Alone {
@@ -68,6 +76,9 @@ impl Alone {
         }
         if let Some(listen) = self.listen {
             lay("listen", listen.to_string());
+        }
+        if let Some(name) = &self.name {
+            self.flags.0.push(Flag { section: ClusterConfig::NAME, key: "name", value: name.clone() });
         }
         let loaded = config::load(file, &self.flags.0, Whose::Nodes)?;
         let mut settings = loaded.config.settings();
@@ -81,6 +92,10 @@ impl Alone {
             let registry = Arc::new(Registry::new());
             // Before the helper joins a cluster that it would have to leave again.
             let bound = Bound::of(&loaded.config.database)?.ok_or_else(no_database)?;
+            // Without a name each application of a user has a cluster of its own, and the relay cannot know which of them is its own: its commits would reach none.
+            if settings.is_plain() && settings.cluster.name.is_none() {
+                return Err(Error::Refused { problem: NO_NAME.into(), exit_code: 2 });
+            }
             let helper = Helper::start(&settings, vec![], registry.clone(), observer)?;
             helper.show(dashboard::FILES);
             let (helper, database) = running::beside(helper, |helper| relay::start(bound, helper, &registry))?;
@@ -93,6 +108,7 @@ impl Alone {
                 address: database.address(),
                 socket: database.socket(),
                 to: database.upstream().to_string(),
+                cluster: settings.cluster.name.as_deref().filter(|_| settings.is_plain()),
             };
             say(json, &Line::Relaying(relaying), words);
             signals.until_the_end(&helper, || running::reload(file, &self.flags, &loaded)).await;
@@ -109,6 +125,8 @@ impl Alone {
     }
 }
 
+const NO_NAME: &str = "which application is this the relay of? Give it --name NAME, and its proxies the same (verbena proxy --name NAME): pages of proxies with another name, or with none, would stay as they were after a commit";
+
 fn no_database() -> DatabaseError {
     DatabaseError::Setting {
         key: "to",
@@ -119,9 +137,10 @@ fn no_database() -> DatabaseError {
 /// A line, for people.
 fn words(line: &Line<'_>) -> String {
     match line {
-        Line::Relaying(Relaying { name, pid, address, socket, to, .. }) => format!(
-            "relay of node {name} (process {pid})\ndatabase for your application, instead of {to}: {address} and {}",
-            socket.display()
+        Line::Relaying(Relaying { name, pid, address, socket, to, cluster, .. }) => format!(
+            "relay of node {name} (process {pid})\ndatabase for your application, instead of {to}: {address} and {}{}",
+            socket.display(),
+            cluster.map(|name| format!("\nits commits reach the proxies that have --name {name}")).unwrap_or_default()
         ),
         Line::Happened(event) => in_words(event),
         Line::Ended { .. } => "ended".into(),
