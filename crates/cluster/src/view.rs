@@ -132,11 +132,6 @@ impl View {
         self.departed.iter().filter(|gone| !gone.at_rest).map(|gone| gone.incarnation)
     }
 
-    /// Whether a relay departed whose connections may still be there (rule Q19).
-    pub fn has_departed_relay(&self) -> bool {
-        self.departed.iter().any(|gone| gone.is_relay && !gone.at_rest)
-    }
-
     /// Whether this view lists the incarnation as departed.
     pub fn has_departed(&self, who: Incarnation) -> bool {
         self.departed.binary_search_by_key(&who, |gone| gone.incarnation).is_ok()

@@ -8,10 +8,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use verbena_content::service::Content;
+use verbena_listening::Port;
 use verbena_metrics::Registry;
 use verbena_reads::Recorder;
 use verbena_relay::mysql::Mysql;
@@ -29,8 +29,6 @@ use crate::postgres;
 use crate::session::{Session, Shared};
 use crate::watch::{Watchers, watch_socket};
 
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 1024;
 /// Every user of this machine may connect, as to the database's own socket: the database asks who they are.
 const FOR_ALL: u32 = 0o666;
 /// What is shown to watchers carries what the application's users wrote.
@@ -52,8 +50,7 @@ pub struct Database {
 
 /// A relay whose port is taken, and that does not listen yet.
 pub struct Bound {
-    socket: Socket,
-    listen: SocketAddr,
+    port: Port,
     upstream: Address,
     is_complete: bool,
 }
@@ -67,15 +64,8 @@ impl Bound {
     pub fn of(config: &DatabaseConfig) -> Result<Option<Bound>, DatabaseError> {
         let Some(upstream) = config.address()? else { return Ok(None) };
         let listen = config.listen.unwrap_or_else(|| upstream.beside());
-        let open = || {
-            let socket = Socket::new(Domain::for_address(listen), Type::STREAM, Some(Protocol::TCP))?;
-            socket.set_reuse_address(true)?;
-            socket.set_nonblocking(true)?;
-            socket.bind(&listen.into())?;
-            Ok(socket)
-        };
-        let socket = open().map_err(|reason| DatabaseError::Listen { address: listen, reason })?;
-        Ok(Some(Bound { socket, listen, upstream, is_complete: config.complete }))
+        let port = Port::take(listen).map_err(|reason| DatabaseError::Listen { address: listen, reason })?;
+        Ok(Some(Bound { port, upstream, is_complete: config.complete }))
     }
 }
 
@@ -91,10 +81,10 @@ impl Database {
         helper: &Path,
         registry: &Registry,
     ) -> Result<Database, DatabaseError> {
-        let Bound { socket, listen, upstream, is_complete } = bound;
+        let Bound { port, upstream, is_complete } = bound;
+        let listen = port.address();
         let failed = |reason| DatabaseError::Listen { address: listen, reason };
-        socket.listen(BACKLOG).map_err(failed)?;
-        let listener = std::net::TcpListener::from(socket);
+        let listener = port.listen().map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let socket = upstream.socket_beside(&helper.with_extension(""), address.port());
         let watched_at = watch_socket(helper);

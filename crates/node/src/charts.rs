@@ -8,13 +8,14 @@ use std::time::Duration;
 use serde::Serialize;
 use verbena_metrics::{Interval, LatencySnapshot, Snapshot};
 
+use crate::loads::ANSWERS;
+
 /// How often there is a point.
 pub(crate) const EVERY: Duration = Duration::from_secs(1);
 /// Points that are kept: five minutes.
 const KEPT: usize = 300;
 /// What is answered by whether it came from the cache or not.
 const LATENCIES: [&str; 2] = ["verbena_proxy_hit_latency_seconds", "verbena_proxy_miss_latency_seconds"];
-const ANSWERS: &str = "verbena_proxy_answers_total";
 const NOT_STORED: &str = "verbena_proxy_not_stored_total";
 /// The reason of a registration whose home answered too late. Those that a home refused begin with [`REFUSED`].
 const LATE: &str = "home-late";

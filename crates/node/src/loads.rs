@@ -11,7 +11,8 @@ use crate::error::{Error, Result};
 use crate::life::Life;
 use crate::service::{Replies, Service};
 
-const ANSWERS: &str = "verbena_proxy_answers_total";
+/// What the proxy beside a node has answered.
+pub(crate) const ANSWERS: &str = "verbena_proxy_answers_total";
 const UPDATES: &str = "verbena_content_updates_total";
 const LOCKS: &str = "verbena_lock_requests_total";
 const MEMORY: &str = "verbena_memory_requests_total";

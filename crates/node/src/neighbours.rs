@@ -20,6 +20,7 @@ use verbena_protocol::wire::{Answer, Detail, LoadOf, PART_MEMBERS};
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
 use crate::life::Life;
+use crate::loads::ANSWERS;
 use crate::service::{Replies, Service};
 use crate::status::{Status, millis};
 use crate::told::Message;
@@ -174,9 +175,9 @@ impl Neighbours {
 
     /// What the proxy of this process has answered, if there is one.
     fn answers(&self) -> Option<Answers> {
-        let read = self.metrics.snapshot(BootClock.now());
-        let of = |result| read.counter("verbena_proxy_answers_total", &[("result", result)]).unwrap_or(0);
-        read.counter("verbena_proxy_answers_total", &[])?;
+        let read = self.metrics.snapshot_of(&[ANSWERS], BootClock.now());
+        let of = |result| read.counter(ANSWERS, &[("result", result)]).unwrap_or(0);
+        read.counter(ANSWERS, &[])?;
         Some(Answers { hit: of("hit"), miss: of("miss"), pass: of("pass"), update: of("update"), error: of("error") })
     }
 

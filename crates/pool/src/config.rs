@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use verbena_coop::service::is_tenant_name;
+use verbena_coop::service::check_tenant_name;
 use verbena_terms::{Contradiction, Lapse, section};
 
 section! {
@@ -55,11 +55,8 @@ impl MemcachedConfig {
         let listeners = listeners.map(|(nth, listener)| (format!("listeners.{nth}.tenant"), &listener.tenant));
         let unnamed =
             std::iter::once(("tenant".to_owned(), &self.tenant)).chain(listeners).filter_map(|(key, name)| {
-                let name = name.as_ref().filter(|name| !is_tenant_name(name))?;
-                Some(Contradiction::new(
-                    key,
-                    format!("{name:?} is no tenant's name: 1 to 32 letters, digits, '-', '_' and '.'"),
-                ))
+                let problem = check_tenant_name(name.as_ref()?).err()?;
+                Some(Contradiction::new(key, problem))
             });
         let half = (self.tls_cert.is_some() != self.tls_key.is_some()).then(|| {
             let (key, other) = if self.tls_cert.is_some() { ("tls_key", "tls_cert") } else { ("tls_cert", "tls_key") };

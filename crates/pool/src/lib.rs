@@ -14,7 +14,6 @@ mod observed;
 mod server;
 mod statistics;
 mod tenants;
-mod tls;
 
 pub use client::{Client, ClientError, Value};
 pub use config::{ListenerConfig, MemcachedConfig};

@@ -12,13 +12,13 @@ use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use verbena_coop::service::{PoolService, TenantConfig};
+use verbena_listening::{CertificateError, Certificates, Files, Port};
 use verbena_metrics::{Registry, RegistryError};
 use verbena_terms::Section;
 
@@ -27,10 +27,7 @@ use crate::connection::{Session, serve};
 use crate::observed::Observed;
 use crate::statistics;
 use crate::tenants::{Member, Rejection, Tenants};
-use crate::tls::Certificate;
 
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 1024;
 /// Pause when no connection can be accepted, mostly for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(10);
 /// How often the files of the certificate are looked at.
@@ -74,6 +71,15 @@ pub enum ServerError {
     Registry(#[from] RegistryError),
 }
 
+impl From<CertificateError> for ServerError {
+    fn from(error: CertificateError) -> ServerError {
+        match error {
+            CertificateError::File { key, problem } => ServerError::Setting { key: key.into(), problem },
+            CertificateError::Tls(problem) => ServerError::Tls(problem),
+        }
+    }
+}
+
 /// A running server. Dropped, it ends.
 pub struct Server {
     addresses: Vec<SocketAddr>,
@@ -86,7 +92,7 @@ pub struct Server {
 pub struct Bound {
     config: MemcachedConfig,
     /// `listen`, then the further ones, each with the tenant whose clients come there.
-    sockets: Vec<(SocketAddr, Socket, Option<String>)>,
+    ports: Vec<(Port, Option<String>)>,
 }
 
 impl Bound {
@@ -99,12 +105,12 @@ impl Bound {
             return Err(ServerError::Setting { key: found.key, problem: found.problem });
         }
         let further = config.listeners.iter().map(|listener| (listener.address, listener.tenant.clone()));
-        let mut sockets = vec![];
+        let mut ports = vec![];
         for (address, tenant) in std::iter::once((config.listen, config.tenant.clone())).chain(further) {
-            let socket = bind_port(address).map_err(|reason| ServerError::Listen { address, reason })?;
-            sockets.push((address, socket, tenant));
+            let port = Port::take(address).map_err(|reason| ServerError::Listen { address, reason })?;
+            ports.push((port, tenant));
         }
-        Ok(Bound { config: config.clone(), sockets })
+        Ok(Bound { config: config.clone(), ports })
     }
 }
 
@@ -119,7 +125,7 @@ impl Server {
         pool: &PoolService,
         registry: &Registry,
     ) -> Result<Server, ServerError> {
-        let Bound { config, sockets } = bound;
+        let Bound { config, ports } = bound;
         let observed = Observed::new(registry)?;
         statistics::started();
         let operator = rustix::process::geteuid().as_raw();
@@ -127,22 +133,20 @@ impl Server {
         let tenants = tenants.map_err(|(key, problem)| ServerError::Setting { key, problem })?;
         let tenants = Arc::new(tenants);
         let (mut listeners, mut addresses) = (vec![], vec![]);
-        for (address, socket, tenant) in sockets {
+        for (port, tenant) in ports {
+            let address = port.address();
             let refused = |reason| ServerError::Listen { address, reason };
-            socket.listen(BACKLOG).map_err(refused)?;
-            let listener = StdListener::from(socket);
+            let listener = port.listen().map_err(refused)?;
             addresses.push(listener.local_addr().map_err(refused)?);
             listeners.push((listener, tenant));
         }
         let bound = |path: &PathBuf| bind(path).map_err(|reason| ServerError::Socket { path: path.clone(), reason });
         let unix = config.socket.as_ref().map(bound).transpose()?;
-        let setting = |(key, problem)| ServerError::Setting { key, problem };
-        let certificate = match (&config.tls_cert, &config.tls_key) {
-            (Some(certificate), Some(key)) => Some(Certificate::open(certificate, key).map_err(setting)?),
-            _ => None,
-        };
-        let tls = certificate.as_ref().map(Certificate::server).transpose();
-        let tls = tls.map_err(|error| ServerError::Tls(error.to_string()))?.map(TlsAcceptor::from);
+        let files = config.tls_cert.clone().zip(config.tls_key.clone());
+        let files = files.map(|(certificate, key)| Files { certificate, key });
+        let certificates = files.map(|files| Certificates::open(vec![files])).transpose()?;
+        let tls = certificates.as_ref().map(|certificates| certificates.server(&[])).transpose()?;
+        let tls = tls.map(TlsAcceptor::from);
         let threads = match config.threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
@@ -162,7 +166,7 @@ impl Server {
                 }),
                 tls: tls.clone(),
                 // One of them looks at the files for all.
-                certificate: certificate.clone().filter(|_| at == 0),
+                certificates: certificates.clone().filter(|_| at == 0),
                 connections: connections.clone(),
                 stopped: stopped.clone(),
             };
@@ -207,14 +211,6 @@ impl Drop for Server {
     }
 }
 
-fn bind_port(address: SocketAddr) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    Ok(socket)
-}
-
 /// A socket that a process left behind is replaced; one that answers is not.
 fn bind(path: &Path) -> io::Result<StdUnixListener> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
@@ -230,7 +226,7 @@ fn bind(path: &Path) -> io::Result<StdUnixListener> {
 struct Worker {
     session: Arc<Session>,
     tls: Option<TlsAcceptor>,
-    certificate: Option<Arc<Certificate>>,
+    certificates: Option<Arc<Certificates>>,
     connections: Arc<Semaphore>,
     stopped: watch::Receiver<bool>,
 }
@@ -246,11 +242,11 @@ impl Worker {
                 return tracing::error!(%error, "a listener of the pool's server cannot be used");
             }
         };
-        if let Some(certificate) = self.certificate.take() {
+        if let Some(certificates) = self.certificates.take() {
             tokio::spawn(async move {
                 loop {
                     tokio::time::sleep(LOOK_AT_FILES).await;
-                    certificate.refresh();
+                    certificates.refresh(false);
                 }
             });
         }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use verbena_coop::Tenant;
-use verbena_coop::service::{DEFAULT_TENANT, TenantConfig, is_tenant_name};
+use verbena_coop::service::{DEFAULT_TENANT, TenantConfig, check_tenant_name, clash_of};
 use verbena_metrics::Counter;
 
 use crate::config::MemcachedConfig;
@@ -107,15 +107,15 @@ impl Tenants {
         if let Some(found) = known.get(name) {
             return Ok(found.clone());
         }
-        if !name.is_empty() && !is_tenant_name(name) {
-            return Err(format!("{name:?} is no tenant's name: 1 to 32 letters, digits, '-', '_' and '.'"));
+        if !name.is_empty() {
+            check_tenant_name(name)?;
         }
         let tenant = Tenant::named(name);
         let names = known.keys().chain(self.configured.iter().map(|tenant| &tenant.name));
         if let Some(other) =
             names.filter(|other| *other != name).find(|other| Tenant::named(other).clashes_with(tenant))
         {
-            return Err(format!("nodes cannot tell {name} from {other}: call one of them something else"));
+            return Err(clash_of(name, other));
         }
         if known.len() >= MOST {
             return Err(format!("more than {MOST} tenants"));
@@ -218,7 +218,7 @@ fn read(path: &Path) -> io::Result<Vec<(String, Vec<u8>)>> {
         }
         let parts = line.iter().position(|byte| *byte == b':').map(|at| (&line[..at], &line[at + 1..]));
         let user = parts.and_then(|(name, password)| Some((std::str::from_utf8(name).ok()?, password)));
-        match user.filter(|(name, password)| is_tenant_name(name) && !password.is_empty()) {
+        match user.filter(|(name, password)| check_tenant_name(name).is_ok() && !password.is_empty()) {
             Some((name, password)) => users.push((name.to_owned(), password.to_vec())),
             None => return Err(wrong(format!("line {} is not NAME:PASSWORD", nth + 1))),
         }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use thiserror::Error;
+use verbena_listening::CertificateError;
 use verbena_metrics::RegistryError;
 
 /// Why a proxy does not start.
@@ -53,4 +54,13 @@ pub enum ProxyError {
     /// Its metrics could not be registered.
     #[error(transparent)]
     Metrics(#[from] RegistryError),
+}
+
+impl From<CertificateError> for ProxyError {
+    fn from(error: CertificateError) -> ProxyError {
+        match error {
+            CertificateError::File { key, problem } => ProxyError::Setting { key: key.into(), problem },
+            CertificateError::Tls(problem) => ProxyError::Tls(problem),
+        }
+    }
 }

@@ -19,13 +19,13 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::alpn::H2;
 use crate::config::Hits;
 use crate::connection::{Asked, Carrier, Connection};
 use crate::exchange::Exchange;
 use crate::observed::{Counted, Done, Observed};
 use crate::proxy_protocol::{self, Ends, Network, NoHeader};
 use crate::streams::{Streams, Verdict, Watch};
-use crate::tls::H2;
 use crate::tunnel::Tunnels;
 
 /// Bytes that may wait in a connection's buffers, each way; of HTTP/2 in those of each stream on its way to the client.

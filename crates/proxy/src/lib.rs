@@ -14,6 +14,7 @@
 //! and connections of its own; they share the store, and the fills under way.
 
 mod ahead;
+mod alpn;
 mod answer;
 mod body;
 mod cache;
@@ -50,7 +51,6 @@ mod server;
 mod shapes;
 mod standard;
 mod streams;
-mod tls;
 mod tunnel;
 mod update;
 mod upload;

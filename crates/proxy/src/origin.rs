@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::uri::{Authority, PathAndQuery, Scheme};
+use http::uri::{Authority, Scheme};
 use http::{Response, StatusCode, Uri, request};
 use http_body::Body as HttpBody;
 use http_body_util::Empty;
@@ -40,7 +40,7 @@ use address::Stream;
 pub(crate) use address::{Address, HTTP_PORT, HTTPS_PORT};
 use connector::Connector;
 pub(crate) use machines::Machines;
-use messages::{Form, converse, outgoing, target, upgraded, usable};
+use messages::{Form, converse, outgoing, path, target, upgraded, usable};
 use multiplexed::{Multiplexed, Way};
 pub(crate) use places::Place;
 use places::Places;
@@ -326,11 +326,10 @@ impl Origin {
     }
 
     fn uri(&self, target: &Uri) -> Uri {
-        let path = target.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
         Uri::builder()
             .scheme(Scheme::HTTP)
             .authority(self.authority.clone())
-            .path_and_query(path)
+            .path_and_query(path(target))
             .build()
             .expect("invariant: a scheme, an authority and a path make a URI")
     }

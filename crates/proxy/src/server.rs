@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use http::Version;
 use rustls::ServerConfig;
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use verbena_caching::{Routes, Writes};
 use verbena_content::service::Content;
 use verbena_coop::service::PoolService;
+use verbena_listening::{Certificates, Files, Port};
 use verbena_metrics::Registry;
 use verbena_monitor::Loads;
 use verbena_terms::Section;
 
+use crate::alpn;
 use crate::cache::Cache;
 use crate::config::ProxyConfig;
 use crate::error::ProxyError;
@@ -29,11 +30,7 @@ use crate::page_pool::PagePool;
 use crate::proxy_protocol::Network;
 use crate::purging::Purgers;
 use crate::queries::Queries;
-use crate::tls::{Certificates, Files};
 use crate::tunnel::Tunnels;
-
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 1024;
 
 /// How often the files of certificates are looked at.
 const CERTIFICATES_EVERY: Duration = Duration::from_secs(1);
@@ -83,7 +80,7 @@ impl Proxy {
         let addresses = addresses.collect::<Result<Vec<Address>, _>>();
         let addresses = addresses.map_err(|problem| ProxyError::Setting { key: "origin".into(), problem })?;
         let certificates = certificates(config)?;
-        let tls = certificates.as_ref().map(Certificates::server).transpose()?;
+        let tls = certificates.as_ref().map(|certificates| certificates.server(&alpn::BOTH)).transpose()?;
         let observed = Observed::new(registry)?;
         let pool = pool.map(|pool| PagePool::new(pool.clone(), registry)).transpose()?;
         let largest = usize::try_from(config.largest.0).unwrap_or(usize::MAX / 2);
@@ -204,12 +201,7 @@ impl Proxy {
 /// Sockets that share a port by `SO_REUSEPORT` share it with another process of the same user too, which would then get a part of the
 /// clients. One that does not share is refused if anybody listens.
 fn look_for_another(address: SocketAddr) -> Result<(), ProxyError> {
-    let open = || {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        socket.set_reuse_address(true)?;
-        socket.bind(&address.into())
-    };
-    open().map_err(|reason| ProxyError::Listen { address, reason })
+    Port::take(address).map(drop).map_err(|reason| ProxyError::Listen { address, reason })
 }
 
 /// The certificates for clients, if there are to be any.
@@ -217,7 +209,7 @@ fn certificates(config: &ProxyConfig) -> Result<Option<Arc<Certificates>>, Proxy
     let pairs = config.tls_cert.iter().zip(&config.tls_key);
     let files: Vec<Files> =
         pairs.map(|(certificate, key)| Files { certificate: certificate.clone(), key: key.clone() }).collect();
-    if files.is_empty() { Ok(None) } else { Certificates::open(files).map(Some) }
+    if files.is_empty() { Ok(None) } else { Ok(Some(Certificates::open(files)?)) }
 }
 
 /// What connections with TLS to applications are made with, if there is one that speaks it.
@@ -227,16 +219,7 @@ fn secure(config: &ProxyConfig) -> Result<Option<Secure>, ProxyError> {
 }
 
 fn listen(address: SocketAddr) -> Result<StdListener, ProxyError> {
-    let open = || {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        socket.set_reuse_address(true)?;
-        socket.set_reuse_port(true)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
-        Ok(socket.into())
-    };
-    open().map_err(|reason| ProxyError::Listen { address, reason })
+    Port::share(address).and_then(Port::listen).map_err(|reason| ProxyError::Listen { address, reason })
 }
 
 /// One thread.

@@ -21,11 +21,6 @@ impl Writer {
         Writer { layout, position: 0, moment, epoch: 0 }
     }
 
-    /// Where its words are.
-    pub fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
     /// The words that come first.
     pub fn begin(&self, mut store: impl FnMut(Stored)) {
         store((MOMENT_AT, self.moment));

@@ -74,11 +74,11 @@ impl Command {
             }),
         };
         let fields = headers.iter().map(field).collect::<Result<Vec<_>>>()?;
-        Port::of(&url)?;
-        let sockets = reach.all(file)?;
         let (request, mut explained) = (Explain { method, url, fields }, Value::Null);
+        let port = Port::of(&request.url)?;
+        let sockets = reach.all(file)?;
         block_on(async {
-            explained = ask(sockets, &request).await?;
+            explained = ask(sockets, &request, &port).await?;
             Ok(())
         })?;
         let mut out = output();
@@ -95,7 +95,6 @@ impl Command {
                 Value::Null => "none can be read".into(),
                 value => text(value),
             };
-            let port = Port::of(&request.url)?;
             let note = match name.as_str() {
                 "proxy" if port.fits(value) == Fit::No => format!("; none listens at port {}", port.port),
                 _ => String::new(),
@@ -107,8 +106,7 @@ impl Command {
 }
 
 /// Asks the proxy that listens where the address says; if none does, the first one.
-async fn ask(sockets: Vec<Socket>, request: &Explain) -> Result<Value> {
-    let port = Port::of(&request.url)?;
+async fn ask(sockets: Vec<Socket>, request: &Explain, port: &Port<'_>) -> Result<Value> {
     let (mut best, mut failed) = (None, None);
     for socket in sockets {
         match Updates::at(Place::from(socket)).explain(request).await {

@@ -1,19 +1,28 @@
 //! `verbena bank` and `verbena fs`: daemons of memcached, and a mount that reads from them.
 
+use std::path::PathBuf;
+
 use serde_json::Value;
+use tempfile::TempDir;
 use verbena_testkit::programs::{output, verbena, wait_for};
 
 use crate::common::traffic::started;
+use crate::fs_memory::can_mount;
+
+/// What is mounted, and where; none where nothing can be.
+fn folders() -> Option<(TempDir, [PathBuf; 2])> {
+    if !can_mount() {
+        return None;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let folders = ["slow", "fast"].map(|name| directory.path().join(name));
+    folders.iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+    Some((directory, folders))
+}
 
 #[test]
 fn a_file_comes_from_the_bank_and_never_older_than_what_was_closed() {
-    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/fuse").exists() {
-        println!("skipped: no /dev/fuse, or not root");
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let (slow, fast) = (directory.path().join("slow"), directory.path().join("fast"));
-    [&slow, &fast].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+    let Some((directory, [slow, fast])) = folders() else { return };
     std::fs::write(slow.join("words"), "one").unwrap();
     let [slow_text, fast_text] = [&slow, &fast].map(|folder| folder.to_str().unwrap());
     let checked = output(&mut verbena(&["fs", "check", slow_text]));
@@ -67,13 +76,7 @@ fn a_file_comes_from_the_bank_and_never_older_than_what_was_closed() {
 
 #[test]
 fn a_bank_that_does_not_answer_is_named_where_it_is_mounted() {
-    if !rustix::process::geteuid().is_root() || !std::path::Path::new("/dev/fuse").exists() {
-        println!("skipped: no /dev/fuse, or not root");
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let (slow, fast) = (directory.path().join("slow"), directory.path().join("fast"));
-    [&slow, &fast].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+    let Some((_directory, [slow, fast])) = folders() else { return };
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let mut mount = verbena(&["fs", "mount", "--bank", &format!("memcached://{nobody}")]);
     let (mut mounted, line) =

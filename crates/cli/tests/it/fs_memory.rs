@@ -49,7 +49,8 @@ impl Drop for Mount {
     }
 }
 
-fn can_mount() -> bool {
+/// Says so where nothing can be mounted.
+pub fn can_mount() -> bool {
     let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
     if !can {
         println!("skipped: no /dev/fuse, or not root");

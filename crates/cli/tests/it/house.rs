@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// The floors of docs/internals/ARCHITECTURE.md. A crate imports only from floors below its own.
 const FLOORS: [(i32, &[&str]); 8] = [
     (-1, &["terms"]),
-    (0, &["fabric", "cluster", "ipc", "metrics", "namespaces", "protocol"]),
+    (0, &["fabric", "cluster", "ipc", "listening", "metrics", "namespaces", "protocol"]),
     (1, &["client", "etcd", "memcache", "service"]),
     (2, &["lock", "memory", "monitor", "reads", "sqlite", "wan", "transfer"]),
     (3, &["content", "caching", "statements", "coop", "relay", "bank"]),

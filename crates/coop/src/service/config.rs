@@ -71,10 +71,21 @@ pub struct TenantConfig {
 /// What clients of no tenant are called.
 pub const DEFAULT_TENANT: &str = "default";
 
-/// Whether a tenant may have this name.
-pub fn is_tenant_name(name: &str) -> bool {
+/// Looks at a tenant's name.
+///
+/// # Errors
+/// What it has to be.
+pub fn check_tenant_name(name: &str) -> Result<(), String> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    (1..=32).contains(&name.len()) && name.bytes().all(is_allowed) && name != DEFAULT_TENANT
+    let is_good = (1..=32).contains(&name.len()) && name.bytes().all(is_allowed) && name != DEFAULT_TENANT;
+    let problem =
+        || format!("{name:?} is no tenant's name: 1 to 32 letters, digits, '-', '_' and '.', and not {DEFAULT_TENANT}");
+    is_good.then_some(()).ok_or_else(problem)
+}
+
+/// What to do about two names that are one tenant to nodes, or would share a floor word.
+pub fn clash_of(name: &str, other: &str) -> String {
+    format!("nodes cannot tell {name} from {other}: call one of them something else")
 }
 
 impl TenantConfig {
@@ -95,16 +106,13 @@ impl TenantConfig {
     /// What is wrong with it, beside those before it.
     fn problem(&self, before: &[TenantConfig]) -> Option<(&'static str, String)> {
         let name = &self.name;
-        if !is_tenant_name(name) {
-            return Some((
-                "name",
-                format!("{name:?} is no name: 1 to 32 letters, digits, '-', '_' and '.', and not {DEFAULT_TENANT}"),
-            ));
+        if let Err(problem) = check_tenant_name(name) {
+            return Some(("name", problem));
         }
         if let Some(other) = before.iter().find(|other| other.tenant().clashes_with(self.tenant())) {
             let problem = match &other.name == name {
                 true => format!("two tenants are called {name}"),
-                false => format!("nodes cannot tell {name} from {}: call one of them something else", other.name),
+                false => clash_of(name, &other.name),
             };
             return Some(("name", problem));
         }

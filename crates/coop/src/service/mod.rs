@@ -30,7 +30,7 @@ use verbena_service::hosted::Hosted;
 use verbena_terms::{BootClock, ViewNumber};
 
 use crate::{Command, Object, Reply, SchemeName, Tally, Tenant, UNIT_BYTES, Usage};
-pub use config::{DEFAULT_TENANT, PoolConfig, TenantConfig, is_tenant_name};
+pub use config::{DEFAULT_TENANT, PoolConfig, TenantConfig, check_tenant_name, clash_of};
 use host::new as driver;
 pub use metrics::{Counts, Metrics};
 pub use node::Lender;

@@ -14,7 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
-use super::secure::{H2, Secure};
+use super::secure::Secure;
+use crate::alpn::H2;
 use crate::config::OriginHttp;
 
 /// The port of an origin that names none (RFC 9110 section 4.2.1).

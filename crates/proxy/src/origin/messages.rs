@@ -54,7 +54,12 @@ pub(super) fn usable(mut answer: Response<Incoming>, method: &Method) -> Result<
 }
 
 pub(super) fn target(head: &request::Parts) -> Uri {
-    head.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/")).into()
+    path(&head.uri).into()
+}
+
+/// What of an address is behind its host.
+pub(super) fn path(uri: &Uri) -> PathAndQuery {
+    uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"))
 }
 
 /// In which version a request goes out.
@@ -105,8 +110,8 @@ pub(super) fn outgoing<B: HttpBody>(
             headers.insert(TE, HeaderValue::from_static("trailers"));
             let host = headers.remove(HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
             let scheme = if matches!(origin.address, Address::Tls(_)) { Scheme::HTTPS } else { Scheme::HTTP };
-            let path = head.uri.path_and_query().cloned().unwrap_or(PathAndQuery::from_static("/"));
-            let uri = Uri::builder().scheme(scheme).authority(host.ok_or(Failure::Broken)?).path_and_query(path);
+            let authority = host.ok_or(Failure::Broken)?;
+            let uri = Uri::builder().scheme(scheme).authority(authority).path_and_query(path(&head.uri));
             (uri.build().map_err(|_| Failure::Broken)?, Version::HTTP_2)
         }
     };

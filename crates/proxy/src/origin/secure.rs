@@ -18,12 +18,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::alpn::{BOTH, H2, HTTP_1_1};
 use crate::config::OriginHttp;
 use crate::error::ProxyError;
-
-/// How ALPN calls the versions.
-pub(super) const H2: &[u8] = b"h2";
-const HTTP_1_1: &[u8] = b"http/1.1";
 
 /// What connections with TLS are made with.
 #[derive(Clone)]
@@ -74,7 +71,7 @@ impl Secure {
             client.alpn_protocols = versions.iter().map(|version| version.to_vec()).collect();
             TlsConnector::from(Arc::new(client))
         };
-        let (either, http1, http2) = (offering(&[H2, HTTP_1_1]), offering(&[HTTP_1_1]), offering(&[H2]));
+        let (either, http1, http2) = (offering(&BOTH), offering(&[HTTP_1_1]), offering(&[H2]));
         Ok(Secure { either, http1, http2 })
     }
 

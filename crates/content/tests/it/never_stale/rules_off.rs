@@ -25,6 +25,13 @@ fn without(change: impl Fn(&mut Rules)) -> impl Fn(&mut Settings) {
     move |settings| change(&mut settings.rules)
 }
 
+fn on_standard_pages(change: impl Fn(&mut Rules)) -> impl Fn(&mut Settings) {
+    move |settings| {
+        settings.standard_pages = true;
+        change(&mut settings.rules);
+    }
+}
+
 const STALE: &str = "was to be seen";
 const STUCK: &str = "stuck";
 
@@ -68,26 +75,17 @@ fn p4_a_page_of_everything_that_does_not_compare_the_clock_is_stale() {
 
 #[test]
 fn h1_a_purge_of_all_that_moves_no_purge_word_leaves_standard_pages() {
-    some_seed_finds(STALE, 300, |settings| {
-        settings.standard_pages = true;
-        settings.rules.purges_move = false;
-    });
+    some_seed_finds(STALE, 300, on_standard_pages(|rules| rules.purges_move = false));
 }
 
 #[test]
 fn h3_a_hard_purge_that_is_not_noted_lets_a_304_bring_back_what_it_took() {
-    some_seed_finds(STALE, 300, |settings| {
-        settings.standard_pages = true;
-        settings.rules.hard_words = false;
-    });
+    some_seed_finds(STALE, 300, on_standard_pages(|rules| rules.hard_words = false));
 }
 
 #[test]
 fn h3_a_write_that_is_not_noted_is_taken_for_a_soft_purge() {
-    some_seed_finds(STALE, 300, |settings| {
-        settings.standard_pages = true;
-        settings.rules.change_words = false;
-    });
+    some_seed_finds(STALE, 300, on_standard_pages(|rules| rules.change_words = false));
 }
 
 #[test]

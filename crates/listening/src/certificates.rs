@@ -1,4 +1,4 @@
-//! The certificates that the proxy shows to its clients, chosen by the name that a client asks for (SNI), and read again when their files change.
+//! The certificates that a listener shows to its clients, chosen by the name that a client asks for (SNI), and read again when their files change.
 //!
 //! A connection keeps what it began with. New ones get what was read last: so a renewed certificate takes effect without a new listener. Files
 //! that do not go together, as when one of two is replaced, or that cannot be read, change nothing until they do.
@@ -17,20 +17,32 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use thiserror::Error;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::error::ProxyError;
-
-/// Versions of HTTP that are offered (RFC 7301), the better one first.
-const VERSIONS: [&[u8]; 2] = [H2, b"http/1.1"];
-/// HTTP/2 in that list (RFC 9113 section 3.2).
-pub(crate) const H2: &[u8] = b"h2";
+/// Why certificates cannot be used.
+#[derive(Debug, Error)]
+pub enum CertificateError {
+    /// A file.
+    #[error("{key}: {problem}")]
+    File {
+        /// The key of the configuration that names it: `tls_cert` or `tls_key`.
+        key: &'static str,
+        /// The file, what is wrong with it, and what to do about it.
+        problem: String,
+    },
+    /// What connections are taken with cannot be made.
+    #[error("{0}")]
+    Tls(String),
+}
 
 /// A certificate with those that vouch for it, and its key, both PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Files {
+pub struct Files {
+    /// Of the certificate, the server's own first.
     pub certificate: PathBuf,
+    /// Of the key.
     pub key: PathBuf,
 }
 
@@ -39,7 +51,7 @@ type Stamp = Option<(u64, u64, u64, i64, i64)>;
 
 /// The certificates of a listener.
 #[derive(Debug)]
-pub(crate) struct Certificates {
+pub struct Certificates {
     files: Vec<Files>,
     chosen_from: ArcSwap<Choice>,
     stamps: Mutex<Vec<Stamp>>,
@@ -59,7 +71,7 @@ impl Certificates {
     ///
     /// # Errors
     /// Which file cannot be used, why, and what to do about it.
-    pub fn open(files: Vec<Files>) -> Result<Arc<Self>, ProxyError> {
+    pub fn open(files: Vec<Files>) -> Result<Arc<Self>, CertificateError> {
         let stamps = stamps(&files);
         let chosen_from = ArcSwap::from_pointee(read(&files)?);
         Ok(Arc::new(Certificates { files, chosen_from, stamps: Mutex::new(stamps) }))
@@ -82,16 +94,16 @@ impl Certificates {
         }
     }
 
-    /// What connections of clients are taken with.
+    /// What connections of clients are taken with. These protocols are offered (RFC 7301), the best one first.
     ///
     /// # Errors
     /// The keys of session tickets could not be made.
-    pub fn server(self: &Arc<Self>) -> Result<Arc<ServerConfig>, ProxyError> {
-        let failed = |error: rustls::Error| ProxyError::Tls(error.to_string());
+    pub fn server(self: &Arc<Self>, protocols: &[&[u8]]) -> Result<Arc<ServerConfig>, CertificateError> {
+        let failed = |error: rustls::Error| CertificateError::Tls(error.to_string());
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().map_err(failed)?;
         let mut server = builder.with_no_client_auth().with_cert_resolver(self.clone());
-        server.alpn_protocols = VERSIONS.map(<[u8]>::to_vec).into();
+        server.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         // Each thread takes connections: what one of them knows of a session would be lost on the others.
         server.ticketer = ring::Ticketer::new().map_err(failed)?;
         Ok(Arc::new(server))
@@ -121,7 +133,7 @@ fn stamps(files: &[Files]) -> Vec<Stamp> {
     files.iter().flat_map(|pair| [stamp(&pair.certificate), stamp(&pair.key)]).collect()
 }
 
-fn read(files: &[Files]) -> Result<Choice, ProxyError> {
+fn read(files: &[Files]) -> Result<Choice, CertificateError> {
     let mut by_name = HashMap::new();
     let mut first = None;
     for pair in files {
@@ -131,15 +143,15 @@ fn read(files: &[Files]) -> Result<Choice, ProxyError> {
             by_name.entry(name).or_insert_with(|| key.clone());
         }
     }
-    let nothing = || ProxyError::Tls("no certificate is given".into());
+    let nothing = || CertificateError::Tls("no certificate is given".into());
     Ok(Choice { first: first.ok_or_else(nothing)?, by_name })
 }
 
 /// The key with its chain, and the names that the certificate is for, in lower case.
-fn read_pair(files: &Files) -> Result<(Arc<CertifiedKey>, Vec<String>), ProxyError> {
+fn read_pair(files: &Files) -> Result<(Arc<CertifiedKey>, Vec<String>), CertificateError> {
     let Files { certificate, key } = files;
-    let wrong = |setting: &str, file: &Path, why: String| ProxyError::Setting {
-        key: setting.into(),
+    let wrong = |key: &'static str, file: &Path, why: String| CertificateError::File {
+        key,
         problem: format!("{}: {why}", file.display()),
     };
     let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
@@ -148,7 +160,7 @@ fn read_pair(files: &Files) -> Result<(Arc<CertifiedKey>, Vec<String>), ProxyErr
         return Err(wrong(
             "tls_cert",
             certificate,
-            "no certificate is in it: it has to be PEM, the site's first".into(),
+            "no certificate is in it: it has to be PEM, the server's own first".into(),
         ));
     };
     let names = names(leaf).map_err(|why| wrong("tls_cert", certificate, why))?;
@@ -167,7 +179,7 @@ fn read_pair(files: &Files) -> Result<(Arc<CertifiedKey>, Vec<String>), ProxyErr
 fn unreadable(error: &rustls::pki_types::pem::Error, what: &str) -> String {
     use rustls::pki_types::pem::Error;
     match error {
-        Error::Io(error) => format!("{error}: it must be there, and readable for the user that the proxy runs as"),
+        Error::Io(error) => format!("{error}: it must be there, and readable for the user that this process runs as"),
         Error::NoItemsFound => format!("{what} is not in it: it has to be PEM (BEGIN ... END)"),
         other => format!("{other}: it has to be PEM (BEGIN ... END)"),
     }
