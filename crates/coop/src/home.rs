@@ -147,14 +147,20 @@ impl Home {
             id: ask.id,
             serial: ask.serial,
             verdict: Verdict::Done { version: told, was_there: current.is_some() },
-            replaced: current.map(|entry| (entry.version, entry.place)),
         })
     }
 
-    /// Writes what was decided. Returns where copies are of what it replaced, beside the one that was named.
-    pub fn apply(&mut self, change: &Change) -> Vec<Place> {
+    /// Writes what was decided. Returns where what it replaced lies, all copies: while a mirror was waited for another one may have been named than when it was judged.
+    pub fn apply(&mut self, change: &Change) -> Vec<(Place, Version)> {
+        let replaced = self.table.get(change.hash);
         self.write(change.hash, change.version, change.place);
-        change.replaced.map_or(vec![], |(version, _)| self.copies.take_all(change.hash, version))
+        replaced.map_or(vec![], |entry| self.all_of(change.hash, entry))
+    }
+
+    /// Where the copies are of an entry that was taken out.
+    fn all_of(&mut self, hash: u64, Entry { version, place }: Entry) -> Vec<(Place, Version)> {
+        let others = self.copies.take_all(hash, version);
+        std::iter::once(place).chain(others).map(|place| (place, version)).collect()
     }
 
     /// All that was installed until now is below this (rule K10).
@@ -166,12 +172,8 @@ impl Home {
     pub fn flush(&mut self, tenant: Tenant, floor: Version) -> Vec<(Place, Version)> {
         let before = self.table.floor(tenant);
         self.table.raise_floor(tenant, floor);
-        let mut flushed = vec![];
-        for (hash, Entry { version, place }) in self.table.flushed_since(tenant, before) {
-            flushed.push((place, version));
-            flushed.extend(self.copies.take_all(hash, version).into_iter().map(|copy| (copy, version)));
-        }
-        flushed
+        let flushed = self.table.flushed_since(tenant, before);
+        flushed.into_iter().flat_map(|(hash, entry)| self.all_of(hash, entry)).collect()
     }
 
     /// Names another copy, if the version is still this (rule K8). Returns the place that it named before.

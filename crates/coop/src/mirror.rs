@@ -39,8 +39,6 @@ pub(crate) struct Change {
     pub id: u64,
     pub serial: u64,
     pub verdict: Verdict,
-    /// The object that it replaces.
-    pub replaced: Option<(Version, Place)>,
 }
 
 /// What waits for a mirror.

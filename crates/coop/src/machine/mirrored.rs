@@ -46,13 +46,10 @@ impl<M: Memory> Coop<M> {
     }
 
     fn done(&mut self, change: Change, out: &mut Vec<Action>) {
-        let copies = self.home.apply(&change);
-        let Change { asker, id, serial, verdict, replaced, .. } = change;
+        let replaced = self.home.apply(&change);
+        let Change { asker, id, serial, verdict, .. } = change;
         out.push(Action::Send { to: asker, view: self.number(), frame: Frame::Verdict { id, serial, verdict } });
-        if let Some((version, place)) = replaced {
-            self.drop_at(place, version, out);
-            copies.into_iter().for_each(|copy| self.drop_at(copy, version, out));
-        }
+        replaced.into_iter().for_each(|(place, version)| self.drop_at(place, version, out));
     }
 
     /// A flush at this home: mirrors raise their floors first.

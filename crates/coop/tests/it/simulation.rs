@@ -382,8 +382,8 @@ const SWITCHES: [Switch; 21] = [
     ("K7: a home opens when its view is in effect", |rules| rules.opens_in_effect = false, 1158),
     ("K7: no hand-over is taken late", |rules| rules.refuses_late_hand_over = false, 1619),
     ("K9: a change goes to the mirror first", |rules| rules.mirrors_first = false, 369),
-    ("K9: a mirror keeps the largest version", |rules| rules.mirrors_largest = false, 2335),
-    ("K9: a removal is a version too", |rules| rules.mirrors_removals = false, 1507),
+    ("K9: a mirror keeps the largest version", |rules| rules.mirrors_largest = false, 4843),
+    ("K9: a removal is a version too", |rules| rules.mirrors_removals = false, 4843),
     ("K9: what is mirrored no longer is dropped", |rules| rules.mirrors_drop = false, 1579),
     (
         "K9, K10: mirrors get floors",
