@@ -11,6 +11,7 @@ use http::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version, request, response};
 use hyper::body::Incoming;
 use tokio::sync::watch;
+use tokio::time::error::Elapsed;
 use tokio::time::timeout_at;
 use verbena_caching::{
     Bracket, CacheStatus, Conditions, Hidden, Intent, Key, Mode, Reason, Request as Wanted, Route, Routes, Use, Via,
@@ -306,11 +307,11 @@ impl Exchange {
                     let noted = collapsed(why, detail);
                     return (Done::Miss, self.joined((head, route), copy, joined, noted).await);
                 }
-                Missed::Again(registered) => match timeout_at(give_up, registered).await {
+                Missed::Again(registered) => match self.waits(give_up, registered).await {
                     Ok(_) => continue,
                     Err(_) => ("fill-slow", true, true),
                 },
-                Missed::Wait(filling) => match timeout_at(give_up, filling).await {
+                Missed::Wait(filling) => match self.waits(give_up, filling).await {
                     Err(_) => ("fill-slow", true, true),
                     Ok(filled) => {
                         let now = self.cache.content.now();
@@ -382,6 +383,12 @@ impl Exchange {
             }
             return (Done::Miss, passed);
         }
+    }
+
+    /// Waits for what another request is fetching.
+    async fn waits<T>(&self, until: tokio::time::Instant, fetched: impl Future<Output = T>) -> Result<T, Elapsed> {
+        let _counted = Counted::new(&self.cache.observed.waiting);
+        timeout_at(until, fetched).await
     }
 
     /// Forwards a request and its answer, and stores nothing.

@@ -66,6 +66,8 @@ pub(crate) struct Observed {
     pub update_latency: Latency,
     pub connections: Level,
     pub in_flight: Level,
+    /// Requests that wait for what another one fetches.
+    pub waiting: Level,
     /// Fills at the application, and those that wait to get there.
     pub fills: Level,
     pub fills_waiting: Level,
@@ -197,6 +199,10 @@ impl Observed {
             )?,
             coded: Coded::new(registry)?,
             in_flight: registry.level("verbena_proxy_requests_in_flight", "Requests that are not answered yet.")?,
+            waiting: registry.level(
+                "verbena_proxy_requests_waiting",
+                "Requests that wait for a page that another request is fetching.",
+            )?,
         })
     }
 

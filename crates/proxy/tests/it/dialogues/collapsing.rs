@@ -15,7 +15,7 @@ fn many_requests_for_one_page_ask_the_application_once() {
     let asked = scene.origin.asked("/");
     let mut others: Vec<_> = (0..20).map(|_| scene.client()).collect();
     others.iter_mut().for_each(|client| client.get("/"));
-    scene.has_in_flight(21);
+    scene.has_waiting(20);
     scene.origin.is_left_alone();
     asked.depends("front", "one");
     leader.answer().is(200, "one").said("stored");
@@ -33,7 +33,7 @@ fn when_a_fill_fails_before_its_head_one_of_those_who_wait_takes_over() {
     let mut first = scene.origin.asked("/");
     let mut others: Vec<_> = (0..5).map(|_| scene.client()).collect();
     others.iter_mut().for_each(|client| client.get("/"));
-    scene.has_in_flight(6);
+    scene.has_waiting(5);
     // Whose copy should be still right?
     first.says("HTTP/1.1 304 Not Modified\r\n\r\n");
     drop(first);
@@ -63,18 +63,17 @@ fn who_has_waited_twice_for_nothing_waits_no_longer() {
     let (mut leader, asked, mut one) = scene.two_ask("/");
     let mut two = scene.client();
     two.get("/");
-    scene.has_in_flight(3);
+    scene.has_waiting(2);
     scene.ends(scene.begins(Some("front")));
     asked.depends("front", "old");
     leader.answer().is(200, "old");
     // One of the two leads now, and a third comes to wait.
     let asked = scene.origin.asked("/");
-    // The leader is no longer counted, and the other one waits again.
-    scene.has_in_flight(2);
+    scene.has_waiting(1);
     scene.origin.is_left_alone();
     let mut three = scene.client();
     three.get("/");
-    scene.has_in_flight(3);
+    scene.has_waiting(2);
     scene.origin.is_left_alone();
     scene.ends(scene.begins(Some("front")));
     asked.depends("front", "old too");
@@ -108,7 +107,7 @@ fn who_waited_with_credentials_gets_a_page_of_its_own() {
     anonymous.get("/");
     let asked = scene.origin.asked("/");
     user.get_with("/", &["Cookie: user=1"]);
-    scene.has_in_flight(2);
+    scene.has_waiting(1);
     scene.origin.is_left_alone();
     asked.depends("front", "for all");
     anonymous.answer().is(200, "for all");
@@ -132,7 +131,7 @@ fn two_ask_for_one_that_is_looked_into(scene: &Scene) -> (Client, Asked, Client)
     leader.get_with("/", &["Cookie: sid=0123456789"]);
     let asked = scene.origin.asked("/");
     other.get("/");
-    scene.has_in_flight(2);
+    scene.has_waiting(1);
     (leader, asked, other)
 }
 
@@ -164,7 +163,7 @@ fn a_page_that_is_looked_into_and_takes_long_is_not_waited_for_and_is_stored() {
     let (mut leader, mut asked, mut one) = two_ask_for_one_that_is_looked_into(&scene);
     let mut two = scene.client();
     two.get("/");
-    scene.has_in_flight(3);
+    scene.has_waiting(2);
     asked.says("HTTP/1.1 200 OK\r\nVerbena-Dependencies: front\r\nContent-Length: 4\r\n\r\nlo");
     leader.head().has(200);
     // Those who waited go to the application one by one, within the fills that may be: one place is the slow page's.
@@ -213,7 +212,7 @@ fn who_waited_for_another_variant_gets_its_own() {
     one.get_with("/", &["Accept-Language: de"]);
     let german = scene.origin.asked("/");
     two.get_with("/", &["Accept-Language: en"]);
-    scene.has_in_flight(2);
+    scene.has_waiting(1);
     german.answers(&vary, "hallo");
     one.answer().is(200, "hallo");
     scene.origin.asked("/").answers(&vary, "hello");

@@ -38,7 +38,7 @@ fn a_client_that_waited_for_the_fetch_of_another_is_told_too() {
     leader.get("/");
     let asked = scene.origin.asked("/");
     other.get_with("/", &[MET]);
-    scene.has_in_flight(2);
+    scene.has_waiting(1);
     asked.answers(&["ETag: \"x\""], "page");
     leader.answer().is(200, "page");
     other.answer().has(304).said("collapsed");

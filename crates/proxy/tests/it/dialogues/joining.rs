@@ -50,7 +50,7 @@ fn a_herd_costs_one_request_and_all_of_it_get_what_is_there_at_once() {
     for client in &mut herd[1..150] {
         client.get("/");
     }
-    scene.has_in_flight(150);
+    scene.has_waiting(149);
     asked.says(PAGE).says("half");
     for client in &mut herd[..150] {
         begins(client, "half");

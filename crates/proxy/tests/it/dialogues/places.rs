@@ -230,7 +230,7 @@ fn who_waited_for_what_cannot_be_stored_is_let_go_within_the_places() {
     let first = scene.origin.asked("/");
     let mut others: Vec<_> = (0..4).map(|_| scene.client()).collect();
     others.iter_mut().for_each(|client| client.get("/"));
-    scene.has_in_flight(5);
+    scene.has_waiting(4);
     first.answers(&["Cache-Control: private"], "hers");
     leader.answer().is(200, "hers");
     for _ in 0..4 {

@@ -149,7 +149,7 @@ impl Scene {
         leader.get(path);
         let asked = self.origin.asked(path);
         other.get(path);
-        self.has_in_flight(2);
+        self.has_waiting(1);
         (leader, asked, other)
     }
 
@@ -203,6 +203,13 @@ impl Scene {
     pub fn has_in_flight(&self, requests: u32) {
         let what = format!("the moment of {requests} requests");
         self.comes(&what, |scene| scene.gauge("verbena_proxy_requests_in_flight") == f64::from(requests));
+    }
+
+    /// So many requests come to wait for what another one fetches.
+    #[track_caller]
+    pub fn has_waiting(&self, requests: u32) {
+        let what = format!("the moment at which {requests} requests wait");
+        self.comes(&what, |scene| scene.gauge("verbena_proxy_requests_waiting") == f64::from(requests));
     }
 
     /// Something comes to be so.
