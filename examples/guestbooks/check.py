@@ -9,8 +9,8 @@ Twenty users at once, half of them logged in, and as many visitors without a ses
 - each form that was sent to a user is accepted from that user;
 - no page is older than a write that any client was told of before it asked.
 
-Then 20 posts of a scanner to a path of the documented lines, two for each hundred requests. Exit code 1 if anything is wrong, or if fewer than 95% of the
-answers to visitors are hits where nobody writes, or while the scanner posts. `VERBENA` names the program, `NODE_PATH` where Express is.
+Then 20 posts of a scanner to a path of the documented lines, two for each hundred requests, and 20 to a path that nobody named, where the documented line
+calls a 404 harmless. Exit code 1 if anything is wrong, or if fewer than 95% of the answers to visitors are hits where nobody writes, or while a scanner posts. `VERBENA` names the program, `NODE_PATH` where Express is.
 """
 
 import argparse
@@ -29,6 +29,7 @@ ROOT = HERE.parent.parent
 USERS = 20
 ADDRESSES = ["/"] + [f"/entry/{number}" for number in range(1, 10)]
 SCANNED = "/xmlrpc.php"
+UNKNOWN = "/cgi-bin/unknown"
 LEAST_HITS = 0.95
 TOKEN = re.compile(r'name="(?:csrfmiddlewaretoken|token)" value="([^"]+)"')
 NAME = re.compile(r"Signed in as (user-[0-9]+)<")
@@ -160,7 +161,10 @@ def recipe(kind, origin, without_key):
     text = (ROOT / f"docs/howto/{kind}.md").read_text()
     lines = text.split("```toml\n# verbena.toml\n")[1].split("```")[0]
     scanned = f'    {{ prefix = "{SCANNED}", writes = "never" }},\n'
-    assert scanned in (ROOT / "docs/reference/HTTP.md").read_text(), "the documented lines"
+    everywhere, harmless = '{ prefix = "/",', '{ prefix = "/", harmless = [404, 405]'
+    documented = (ROOT / "docs/reference/HTTP.md").read_text()
+    assert scanned in documented and f"{harmless} }}," in documented and everywhere in lines, "the documented lines"
+    lines = lines.replace(everywhere, f"{harmless},")
     if without_key:
         lines = re.sub(r"key = \[[^]]*\]", "publish = true", lines).replace('ignore = ["@analytics"], publish', 'ignore = ["sessionid", "csrftoken", "session", "connect.sid"], publish')
     return lines.replace("http://127.0.0.1:8000", origin).replace("routes = [\n", "routes = [\n" + scanned) + '[node]\nruntime = "run"\nstate = "state"\n'
@@ -215,18 +219,23 @@ def visits(kind, port, answers):
                 client.sign()
 
     together(users + visitors, visit)
-    posts = []
-    # Two posts for each hundred requests: as many a second where visitors ask for a hundred pages.
-    scanned = hit_ratio(visitors[:5], 20, lambda: posts.append(Client(seen, port).ask("POST", SCANNED, "x=1")[0]))
-    if len(posts) < 20 or any(status < 400 for status in posts):
-        seen.complain(f"the scanner was answered {posts}")
-    for ratio, when in [(quiet, "where nobody writes"), (scanned, "while a scanner posts")]:
+
+    def while_scanned(path):
+        posts = []
+        # Two posts for each hundred requests: as many a second where visitors ask for a hundred pages.
+        ratio = hit_ratio(visitors[:5], 20, lambda: posts.append(Client(seen, port).ask("POST", path, "x=1")[0]))
+        if len(posts) < 20 or any(not 400 <= status < 500 for status in posts):
+            seen.complain(f"the scanner was answered {posts}")
+        return ratio
+
+    scanned, unknown = while_scanned(SCANNED), while_scanned(UNKNOWN)
+    for ratio, when in [(quiet, "where nobody writes"), (scanned, "while a scanner posts"), (unknown, "while a scanner posts to a path of no rule")]:
         if ratio < LEAST_HITS:
             seen.complain(f"{ratio:.1%} of visitors' answers are hits {when}")
     if seen.answers < answers / 2 or seen.forms < 2 * USERS:
         seen.complain("too little was checked to say anything")
     print(f"{kind}: {seen.answers} answers checked, {seen.forms} forms, {len(seen.owners)} tokens, {seen.entries} entries; "
-          f"visitors' hits {quiet:.1%} where nobody writes, {scanned:.1%} while a scanner posts; {len(seen.wrong)} wrong", flush=True)
+          f"visitors' hits {quiet:.1%} where nobody writes, {scanned:.1%} while a scanner posts, {unknown:.1%} to a path of no rule; {len(seen.wrong)} wrong", flush=True)
     for problem in seen.wrong[:10]:
         print(f"  {problem}", flush=True)
     return not seen.wrong

@@ -30,6 +30,8 @@ pub const BESIDE_DATABASE: &str = "\0request";
 pub enum Bracket {
     /// One of everything.
     Everything,
+    /// One of everything, around what may be another request than it says: no rule for its path can be held to say what it does.
+    OfAnother,
     /// One of whatever is not in the database: of all pages but those whose list of dependencies is complete (rule Q11).
     BesideDatabase,
     /// The application's own: it announces what it touches.
@@ -84,7 +86,7 @@ impl Request {
 fn intent(head: &request::Parts, fields: Fields, has_body: bool, route: &Route, control: CacheControl) -> Intent {
     let reads = matches!(head.method, Method::GET | Method::HEAD);
     if asks_for_another(head, fields) {
-        return Intent::Update(Bracket::Everything);
+        return Intent::Update(Bracket::OfAnother);
     }
     match route.writes {
         Writes::Always => return Intent::Update(Bracket::Everything),
@@ -165,14 +167,14 @@ mod tests {
             ("GET", "x-method-override", "GET", Some(Intent::Look)),
         ] {
             let request = of(get("/a?b").method(method).header(name, value), &announced);
-            let expected = announced_to.unwrap_or(Intent::Update(Bracket::Everything));
+            let expected = announced_to.unwrap_or(Intent::Update(Bracket::OfAnother));
             assert_eq!(request.intent, expected, "{method} with {name}: {value}");
         }
         let reading = Route { writes: Writes::Never, ..Route::default() };
         assert_eq!(of(get("/").method("POST"), &reading).intent, Intent::Pass(Reason::Method));
         assert_eq!(of(get("/"), &reading).intent, Intent::Look);
         let overriding = get("/").method("POST").header("x-original-url", "/cart");
-        assert_eq!(of(overriding, &reading).intent, Intent::Update(Bracket::Everything), "perhaps another path");
+        assert_eq!(of(overriding, &reading).intent, Intent::Update(Bracket::OfAnother), "perhaps another path");
         let writing = Route { writes: Writes::Always, ..Route::default() };
         assert_eq!(of(get("/"), &writing).intent, Intent::Update(Bracket::Everything));
     }

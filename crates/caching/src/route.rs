@@ -23,6 +23,8 @@ pub struct Route {
     pub query: Query,
     /// What requests of this route do to the data.
     pub writes: Writes,
+    /// Statuses with which the application says that it wrote nothing: what it would have touched stays in the cache.
+    pub harmless: BTreeSet<u16>,
     /// By what a copy is found to be good.
     pub mode: Mode,
     /// Whether a connection may become one of another protocol (WebSocket). No update brackets what is written through it.
@@ -54,6 +56,7 @@ impl Default for Route {
             cookies: Cookies::default(),
             query: Query::default(),
             writes: Writes::default(),
+            harmless: BTreeSet::new(),
             mode: Mode::default(),
             upgrade: false,
             compress: Codings::default(),
@@ -130,6 +133,7 @@ fn more_careful<'a>(one: Cow<'a, Route>, other: Cow<'a, Route>) -> Cow<'a, Route
     let cookies = one.cookies.more_careful(&other.cookies);
     let query = Query { ignore: one.query.ignore.and(&other.query.ignore), sort: one.query.sort && other.query.sort };
     let prefix = one.prefix.clone();
+    let harmless = &one.harmless & &other.harmless;
     // Nothing stored is never wrong, and what words say is never older than what a lifetime says.
     let modes = [one.mode, other.mode];
     let mode = [Mode::Pass, Mode::Coherent].into_iter().find(|mode| modes.contains(mode)).unwrap_or(Mode::Standard);
@@ -137,6 +141,7 @@ fn more_careful<'a>(one: Cow<'a, Route>, other: Cow<'a, Route>) -> Cow<'a, Route
         prefix,
         cookies,
         query,
+        harmless,
         mode,
         upgrade: one.upgrade && other.upgrade,
         compress: one.compress.and(&other.compress),

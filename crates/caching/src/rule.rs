@@ -29,6 +29,9 @@ pub struct Rule {
     /// What requests do to the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writes: Option<Writes>,
+    /// With which statuses the application says that it wrote nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub harmless: Option<Vec<u16>>,
     /// By what a copy is found to be good.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
@@ -83,6 +86,7 @@ impl Default for Rule {
             cookies,
             query,
             writes: None,
+            harmless: None,
             mode: None,
             upgrade: None,
             compress: None,
@@ -109,6 +113,7 @@ impl Rule {
         self.cookies.is_empty()
             && self.query.is_empty()
             && self.writes.is_none()
+            && self.harmless.is_none()
             && self.mode.is_none()
             && self.upgrade.is_none()
             && self.compress.is_none()
@@ -150,6 +155,10 @@ impl Rule {
             cookies: Cookies { ignore, only, key, publish },
             query,
             writes,
+            harmless: self
+                .harmless
+                .as_ref()
+                .map_or_else(|| inherited.harmless.clone(), |own| own.iter().copied().collect()),
             mode,
             upgrade,
             compress: self.compress.clone().unwrap_or_else(|| inherited.compress.clone()),
@@ -188,7 +197,7 @@ pub fn resolve(rules: &[Rule], elsewhere: &Route) -> Vec<Route> {
 /// effect.
 impl From<Route> for Rule {
     fn from(route: Route) -> Self {
-        let Route { prefix, cookies, query, writes, mode, upgrade, compress, languages } = route;
+        let Route { prefix, cookies, query, writes, harmless, mode, upgrade, compress, languages } = route;
         let said = |list: Vec<String>| (!list.is_empty()).then_some(list);
         let only = cookies.only.as_ref().map(|only| only.spelled().collect());
         let cookies = CookieRule {
@@ -204,6 +213,7 @@ impl From<Route> for Rule {
             cookies,
             query,
             writes: Some(writes),
+            harmless: (!harmless.is_empty()).then(|| harmless.into_iter().collect()),
             mode: Some(mode),
             upgrade: Some(upgrade),
             compress: (!compress.is_empty()).then_some(compress),

@@ -23,7 +23,7 @@ use verbena_terms::{Format, Incarnation, Rank, ViewNumber};
 use crate::{ClusterError, LeaseTerms, MAX_DEPARTED, MAX_MEMBERS, Member, View};
 
 /// Marks a message.
-pub const MESSAGE_FORMAT: Format = Format::new(*b"VCLU", 15);
+pub const MESSAGE_FORMAT: Format = Format::new(*b"VCLU", 16);
 /// The longest message: a view with every name, address and departed it may have.
 pub const MAX_MESSAGE_BYTES: usize = 256 * 1024;
 
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn the_bytes_are_as_drawn() {
         let bytes = message(Body::Acknowledge(ViewNumber(300))).encode();
-        assert_eq!(bytes, [b"VCLU\x0f\0\0\0".as_slice(), &[2, 5, 1, 0, 0xac, 2, 9, 2, 0xac, 2]].concat());
+        assert_eq!(bytes, [b"VCLU\x10\0\0\0".as_slice(), &[2, 5, 1, 0, 0xac, 2, 9, 2, 0xac, 2]].concat());
     }
 
     #[test]
@@ -269,7 +269,7 @@ mod tests {
         bytes[4] = 1;
         assert_eq!(
             Message::decode(&bytes).unwrap_err().to_string(),
-            "cluster message: block \"VCLU\" has version 1, this program speaks version 15"
+            "cluster message: block \"VCLU\" has version 1, this program speaks version 16"
         );
         let pretender = message(Body::Join {
             member: member(2, 6),

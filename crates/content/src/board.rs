@@ -32,6 +32,10 @@ pub(crate) struct Board {
     holders: BTreeMap<u64, u32>,
     everything: Word,
     holders_of_everything: u32,
+    /// The generation that the everything word had when it became busy, while nothing came of all that held it since.
+    everything_before: Option<u64>,
+    /// P3: what comes of one of them counts.
+    voids_alone: bool,
     purge: Word,
     holders_of_purge: u32,
     clock: u64,
@@ -42,7 +46,7 @@ impl Board {
     /// Words that begin where no earlier incarnation of this node can have come: 2^31 movements before those
     /// of the next one (rule C1). Proxies compare the incarnation too, so even an incarnation with more
     /// movements confuses no proxy.
-    pub(crate) fn new(table: PageTable, stamps: u32, notes: Notes) -> Self {
+    pub(crate) fn new(table: PageTable, stamps: u32, notes: Notes, voids_alone: bool) -> Self {
         let origin = u64::from(table.home().start) << 31;
         let free = Word::new(origin, false);
         let pages = usize::try_from(table.slots()).expect("invariant: a table of this machine fits its memory");
@@ -56,6 +60,8 @@ impl Board {
             holders: BTreeMap::new(),
             everything: free,
             holders_of_everything: 0,
+            everything_before: None,
+            voids_alone,
             purge: free,
             holders_of_purge: 0,
             clock: origin,
@@ -152,15 +158,35 @@ impl Board {
 
     /// Bumps the everything word and keeps it busy.
     pub(crate) fn hold_everything(&mut self, out: &mut Vec<HomeAction>) {
+        if self.holders_of_everything == 0 {
+            self.everything_before = Some(self.everything.generation());
+        }
         self.holders_of_everything += 1;
         self.set_everything(Word::new(self.everything.generation() + 1, true), out);
     }
 
     /// Gives the everything word back, with a bump if `moved`.
     pub(crate) fn release_everything(&mut self, moved: bool, out: &mut Vec<HomeAction>) {
+        if self.voids_alone {
+            self.everything_before = None;
+        }
+        let left = self.release_holder_of_everything();
+        self.set_everything(Word::new(self.everything.generation() + u64::from(moved), left > 0), out);
+    }
+
+    /// The same where nothing came of what held it. If nothing came of all that held it with it, the word is what it was before: while it was busy no copy
+    /// was compared with it and no registration accepted, so nobody can tell.
+    pub(crate) fn release_everything_unmoved(&mut self, out: &mut Vec<HomeAction>) {
+        let left = self.release_holder_of_everything();
+        let before = self.everything_before.filter(|_| left == 0);
+        let generation = before.unwrap_or_else(|| self.everything.generation() + 1);
+        self.set_everything(Word::new(generation, left > 0), out);
+    }
+
+    fn release_holder_of_everything(&mut self) -> u32 {
         let left = self.holders_of_everything.checked_sub(1).expect("invariant: what is released was held");
         self.holders_of_everything = left;
-        self.set_everything(Word::new(self.everything.generation() + u64::from(moved), left > 0), out);
+        left
     }
 
     /// Bumps the purge word for an update of this kind, and keeps it busy.
@@ -223,4 +249,60 @@ impl Notes {
 
 fn words_of([hard, changed]: [u64; 2], last: Last) -> [(u64, u64); 2] {
     [(hard, last.hard), (changed, last.changed)]
+}
+
+#[cfg(test)]
+mod tests {
+    use verbena_terms::Incarnation;
+
+    use super::*;
+
+    fn board() -> Board {
+        let notes = Notes { hard: true, changed: true };
+        Board::new(PageTable::new(Incarnation::new(1, 1), 4, 1), 4, notes, true)
+    }
+
+    /// Whether the everything word is what it was before these steps.
+    fn is_as_before(steps: impl Fn(&mut Board, &mut Vec<HomeAction>)) -> bool {
+        let (mut board, mut out) = (board(), Vec::new());
+        let before = board.everything;
+        steps(&mut board, &mut out);
+        assert!(!board.everything.is_busy());
+        let stored = HomeAction::Store { offset: PageTable::everything_offset(), word: board.everything.0 };
+        assert_eq!(out.last(), Some(&stored));
+        assert!(board.everything == before || board.everything.generation() > before.generation() + 1);
+        board.everything == before
+    }
+
+    #[test]
+    fn updates_of_everything_of_which_nothing_came_leave_the_word_as_it_was() {
+        assert!(is_as_before(|board, out| {
+            board.hold_everything(out);
+            assert!(board.everything.is_busy());
+            board.release_everything_unmoved(out);
+        }));
+        assert!(is_as_before(|board, out| {
+            board.hold_everything(out);
+            board.hold_everything(out);
+            board.release_everything_unmoved(out);
+            assert!(board.everything.is_busy(), "the second is still open");
+            board.release_everything_unmoved(out);
+        }));
+    }
+
+    #[test]
+    fn what_came_of_one_of_them_counts_in_whatever_order_they_end() {
+        assert!(!is_as_before(|board, out| {
+            board.hold_everything(out);
+            board.hold_everything(out);
+            board.release_everything(true, out);
+            board.release_everything_unmoved(out);
+        }));
+        assert!(!is_as_before(|board, out| {
+            board.hold_everything(out);
+            board.hold_everything(out);
+            board.release_everything_unmoved(out);
+            board.release_everything(true, out);
+        }));
+    }
 }

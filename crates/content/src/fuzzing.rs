@@ -55,7 +55,7 @@ pub fn content_message(input: &[u8]) -> usize {
                 match body {
                     Body::Sync { open, .. } => assert!(open.len() <= MAX_OPEN_UPDATES),
                     Body::Begin { scope, .. } => assert!(scope.is_well_formed()),
-                    Body::End { .. } => {}
+                    Body::End { .. } | Body::Void { .. } => {}
                 }
             }
         }

@@ -144,6 +144,15 @@ struct Open {
     slots: Box<[u64]>,
 }
 
+/// What came of an update.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Came {
+    /// It may have changed what pages are made of.
+    Something,
+    /// It reached nothing, or the application refused it.
+    Nothing,
+}
+
 /// How far an updater's messages were handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Stream {
@@ -166,7 +175,8 @@ impl Home {
             ..limits
         };
         let notes = Notes { hard: rules.hard_words, changed: rules.change_words };
-        let mut board = Board::new(PageTable::new(me, limits.slots, names_fingerprint), limits.stamps, notes);
+        let mut board =
+            Board::new(PageTable::new(me, limits.slots, names_fingerprint), limits.stamps, notes, rules.voids_alone);
         if rules.new_homes_busy {
             board.hold_everything(&mut Vec::new());
             board.hold_purge(Change::Soft, &mut Vec::new());
@@ -307,7 +317,7 @@ impl Home {
                 stream.through = through;
                 let ended: Vec<u64> = self.numbers_of(updater).filter(|number| !open.contains(number)).collect();
                 for number in ended {
-                    self.end(updater, number, out);
+                    self.end(updater, number, Came::Something, out);
                 }
                 true
             }
@@ -318,7 +328,11 @@ impl Home {
                 true
             }
             Body::End { number } => {
-                self.end(updater, number, out);
+                self.end(updater, number, Came::Something, out);
+                true
+            }
+            Body::Void { number } => {
+                self.end(updater, number, Came::Nothing, out);
                 true
             }
         }
@@ -350,7 +364,7 @@ impl Home {
             }
             Scope::On(set) => self.hold_pages(set, change, out),
         };
-        self.board.move_clock(scope.dependencies(), out);
+        self.move_clock(&scope, out);
         self.open.insert((updater, number), Open { scope, slots });
     }
 
@@ -372,7 +386,7 @@ impl Home {
 
     /// Ends an update, if it is open here. Clock and stamps move too: a page that read its dependencies between begin
     /// and commit, and was no page here then, is caught by them alone.
-    fn end(&mut self, updater: Incarnation, number: u64, out: &mut Vec<HomeAction>) {
+    fn end(&mut self, updater: Incarnation, number: u64, came: Came, out: &mut Vec<HomeAction>) {
         let Some(open) = self.open.remove(&(updater, number)) else { return };
         let moves = self.rules.ends_move;
         for &slot in &open.slots {
@@ -382,6 +396,7 @@ impl Home {
             self.land(*dependency);
         }
         match open.scope {
+            Scope::Everything if came == Came::Nothing => self.board.release_everything_unmoved(out),
             Scope::Everything => self.board.release_everything(moves, out),
             Scope::All => {
                 self.board.release_everything(moves, out);
@@ -392,7 +407,14 @@ impl Home {
             Scope::On(_) => {}
         }
         if moves {
-            self.board.move_clock(open.scope.dependencies(), out);
+            self.move_clock(&open.scope, out);
+        }
+    }
+
+    /// Clock and stamps say what an update moved that the everything word does not: whoever compares the clock compares that word too.
+    fn move_clock(&mut self, scope: &Scope, out: &mut Vec<HomeAction>) {
+        if *scope != Scope::Everything {
+            self.board.move_clock(scope.dependencies(), out);
         }
     }
 

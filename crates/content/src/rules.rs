@@ -14,6 +14,8 @@ pub struct Rules {
     pub without_gaps: bool,
     /// P3: an end bumps and moves clock and stamps.
     pub ends_move: bool,
+    /// P3: the everything word is what it was before only if nothing came of all that held it together.
+    pub voids_alone: bool,
     /// P4: a page without dependencies compares the clock.
     pub clock_compared: bool,
     /// P5: a new home starts busy.
@@ -56,6 +58,7 @@ impl Rules {
         updates_wait: true,
         without_gaps: true,
         ends_move: true,
+        voids_alone: true,
         clock_compared: true,
         new_homes_busy: true,
         begun_again: true,

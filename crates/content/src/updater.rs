@@ -19,6 +19,7 @@
 //! open set; the view may be acknowledged when every home of it has that, and from the moment that the view is learnt
 //! nothing is begun or forwarded in the older one.
 
+mod actions;
 mod state;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ use thiserror::Error;
 use verbena_cluster::{Lease, Role, View};
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
+pub use self::actions::{Outcome, UpdaterAction};
 use self::state::{Check, State};
 use crate::change::Change;
 use crate::names::Scope;
@@ -66,43 +68,6 @@ impl Default for UpdaterLimits {
 /// An update, as its updater knows it. Never reused by one [`Updater`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UpdateId(pub u64);
-
-/// What is known of an update that was forwarded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
-    /// The application has answered, and the answer was read to its end.
-    Answered,
-    /// Not one byte of it was sent.
-    NotSent,
-    /// It was sent, at least in part, and no whole answer came: it may still reach the database.
-    Unknown,
-}
-
-/// What an updater wants done.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum UpdaterAction {
-    /// Send a message to its addressee. May be lost.
-    Send(Message),
-    /// Put the update into the record of open updates, before anything that follows (rule P6).
-    Opened {
-        /// Its number in this incarnation.
-        number: u64,
-        /// What it touches.
-        scope: Scope,
-    },
-    /// The update of this number is over: take it out of the record.
-    Ended(u64),
-    /// Forward the update to the application now, then say [`Updater::finished`].
-    Forward(UpdateId),
-    /// The update could not begin in time: answer 503. Nothing was sent.
-    Abort(UpdateId),
-    /// Give the application's answer to the client.
-    Answer(UpdateId),
-    /// Close the client's connection without an answer (rule P7). The update is still being confirmed.
-    Close(UpdateId),
-    /// This node may acknowledge the view, as far as updates go (rule P5).
-    Prepared(ViewNumber),
-}
 
 /// Why an update was refused at once: answer 503.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -268,12 +233,17 @@ impl Updater {
     }
 
     /// What became of a forwarded update. The answer to an [`Outcome::Unknown`] is the caller's to give at once (it
-    /// acknowledges nothing); for [`Outcome::Answered`] wait for [`UpdaterAction::Answer`] or [`UpdaterAction::Close`].
+    /// acknowledges nothing); for [`Outcome::Answered`] and [`Outcome::Refused`] wait for [`UpdaterAction::Answer`] or [`UpdaterAction::Close`].
     pub fn finished(&mut self, id: UpdateId, outcome: Outcome, now: Time, out: &mut Vec<UpdaterAction>) {
         let Some(update) = self.updates.get_mut(&id) else { return };
         let State::Forwarded(check) = update.state else { return };
         match outcome {
-            Outcome::NotSent => self.end(id, now, out),
+            Outcome::NotSent => self.void(id, now, out),
+            // It is no matter who heard of what was not written.
+            Outcome::Refused => {
+                self.void(id, now, out);
+                out.push(UpdaterAction::Answer(id));
+            }
             Outcome::Unknown => {
                 update.state = State::Unknown { until: now + self.limits.max_transaction_time };
             }
@@ -388,7 +358,7 @@ impl Updater {
     fn expire(&mut self, id: UpdateId, state: State, now: Time, out: &mut Vec<UpdaterAction>) {
         match state {
             State::Beginning { .. } => {
-                self.end(id, now, out);
+                self.void(id, now, out);
                 out.push(UpdaterAction::Abort(id));
             }
             State::Unknown { .. } => self.end(id, now, out),
@@ -482,8 +452,17 @@ impl Updater {
     }
 
     fn end(&mut self, id: UpdateId, now: Time, out: &mut Vec<UpdaterAction>) {
+        self.over(id, |number| Body::End { number }, now, out);
+    }
+
+    /// Nothing came of it.
+    fn void(&mut self, id: UpdateId, now: Time, out: &mut Vec<UpdaterAction>) {
+        self.over(id, |number| Body::Void { number }, now, out);
+    }
+
+    fn over(&mut self, id: UpdateId, body: fn(u64) -> Body, now: Time, out: &mut Vec<UpdaterAction>) {
         if let Some(update) = self.updates.remove(&id) {
-            self.say(Body::End { number: update.number }, now, out);
+            self.say(body(update.number), now, out);
             out.push(UpdaterAction::Ended(update.number));
         }
     }

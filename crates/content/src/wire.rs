@@ -3,12 +3,12 @@
 //! ```text
 //!  0        4         6         8
 //!  +--------+---------+---------+------------------------------------------+
-//!  | "VCNT" |    3    |    0    |  one message, postcard 1 (varints)        |
+//!  | "VCNT" |    4    |    0    |  one message, postcard 1 (varints)        |
 //!  +--------+---------+---------+------------------------------------------+
 //!
 //!  message     = 0 updates | 1 register | 2 registered
 //!  updates     = view from to word names first bodies      updater -> home    (rule P3)
-//!  body        = 0 sync open through | 1 begin number change scope | 2 end number
+//!  body        = 0 sync open through | 1 begin number change scope | 2 end number | 3 void number
 //!  register    = view from to request page kind scope clock page-word common-word    proxy -> home    (rule P2)
 //!  registered  = view from to request ( 0 page-word | 1 refusal )                   home -> proxy
 //!  kind        = 0 coherent, its common word is the everything word | 1 standard, the purge word (rule H1)
@@ -29,7 +29,7 @@ use crate::names::{PageId, Scope};
 use crate::table::Word;
 
 /// What a frame of this protocol begins with.
-pub const FRAME: Format = Format::new(*b"VCNT", 3);
+pub const FRAME: Format = Format::new(*b"VCNT", 4);
 /// Longest frame, in bytes. A longer one is refused unread.
 pub const MAX_FRAME_BYTES: usize = 64 * 1024;
 /// Most updates that one updater may have open.
@@ -87,6 +87,11 @@ pub enum Body {
     },
     /// It is done, or was given up.
     End {
+        /// Its number at its updater.
+        number: u64,
+    },
+    /// It is over, and nothing came of it: it was not sent, or the application refused it.
+    Void {
         /// Its number at its updater.
         number: u64,
     },
@@ -253,7 +258,7 @@ impl Body {
             + match self {
                 Body::Sync { open, .. } => VARINT + VARINT * open.len(),
                 Body::Begin { scope, .. } => VARINT + VARINT * scope.dependencies().len(),
-                Body::End { .. } => VARINT,
+                Body::End { .. } | Body::Void { .. } => VARINT,
             }
     }
 
@@ -289,6 +294,7 @@ mod tests {
                     scope: Scope::of([Dependency(5), Dependency(u64::MAX)]),
                 },
                 Body::End { number: 1 },
+                Body::Void { number: 2 },
             ],
         })
     }

@@ -121,8 +121,8 @@ section! {
         pub purge_from: Vec<String> as "NETWORKS" = Vec::new(),
         /// A file with a token: `PURGE` requests with `Authorization: Bearer TOKEN` purge, wherever they come from.
         pub purge_token_file: Option<PathBuf> as "FILE" = None,
-        /// Rules for parts of the address space, each with `prefix`, and as needed `mode`, `writes`, `upgrade`, `compress`, `languages`, `cookies.ignore` or `cookies.only`,
-        /// `cookies.key`, `cookies.publish`, `query.ignore`, `query.sort` (docs/reference/HTTP.md). The longest prefix that fits decides. What its rule
+        /// Rules for parts of the address space, each with `prefix`, and as needed `mode`, `writes`, `harmless`, `upgrade`, `compress`, `languages`, `cookies.ignore` or
+        /// `cookies.only`, `cookies.key`, `cookies.publish`, `query.ignore`, `query.sort` (docs/reference/HTTP.md). The longest prefix that fits decides. What its rule
         /// does not say is as the next shorter one says, unless it says `inherit = false`.
         ///
         /// Spellings of one path are one path here: `/%63art`, `/x/../cart`. One that applications read differently, such as

@@ -2,6 +2,7 @@
 
 pub(crate) mod direct;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::Poll;
@@ -202,17 +203,21 @@ impl Exchange {
                 (Done::Update, &observed.update_latency, Ok(self.clone().write_standard(wants).await))
             }
             Intent::Update(bracket) => {
-                let Wants { head, body, wanted, route, client, .. } = wants;
+                let Wants { head, body, wanted, mut route, client, .. } = wants;
                 let (mut head, _) = self.outgoing(head, wanted.intent, Conditions::All, &route, client);
                 let charging = self.tagged(&mut head.headers).await;
                 let scope = match bracket {
                     Bracket::BesideDatabase => beside_database(self.cache.content.names()),
-                    Bracket::Everything | Bracket::Announced | Bracket::After => Scope::Everything,
+                    Bracket::Everything | Bracket::OfAnother | Bracket::Announced | Bracket::After => Scope::Everything,
+                };
+                let harmless = match bracket {
+                    Bracket::Everything => std::mem::take(&mut route.harmless),
+                    _ => BTreeSet::new(),
                 };
                 (
                     Done::Update,
                     &observed.update_latency,
-                    update::respond(self.clone(), (scope, charging), head, body).await,
+                    update::respond(self.clone(), (scope, harmless, charging), head, body).await,
                 )
             }
         };

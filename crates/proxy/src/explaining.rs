@@ -267,7 +267,7 @@ fn of_write(bracket: Bracket) -> Judged {
         Bracket::BesideDatabase => {
             ("an update of all pages whose dependencies are not known whole, around the request", None)
         }
-        Bracket::Everything => ("an update of everything, around the request", None),
+        Bracket::Everything | Bracket::OfAnother => ("an update of everything, around the request", None),
     };
     judged("write", says, Some("method"), detail)
 }

@@ -34,6 +34,7 @@ pub(crate) fn contradictions(rules: &[Rule]) -> Vec<Contradiction> {
         empty_lists(rule, around, &mut say);
         coding(rule, resolved[at].mode, &mut say);
         languages(rule, &mut say);
+        harmless(rule, &resolved[at], &mut say);
         if let Some(ignored) = &rule.query.ignore {
             names("query.ignore", ignored, Kind::Parameters, &mut say);
         }
@@ -73,6 +74,7 @@ fn empty_lists(rule: &Rule, around: &Route, say: &mut impl FnMut(&str, String)) 
     let is_empty = |list: &Option<Vec<String>>| list.as_ref().is_some_and(Vec::is_empty);
     let cookies = &around.cookies;
     for (key, is_empty, has_none) in [
+        ("harmless", rule.harmless.as_ref().is_some_and(Vec::is_empty), around.harmless.is_empty()),
         ("languages", is_empty(&rule.languages), around.languages.is_empty()),
         ("compress", rule.compress.as_ref().is_some_and(Codings::is_empty), around.compress.is_empty()),
         ("cookies.ignore", is_empty(&rule.cookies.ignore), cookies.ignore.is_empty() && cookies.only.is_none()),
@@ -104,6 +106,34 @@ fn languages(rule: &Rule, say: &mut impl FnMut(&str, String)) {
             say(&key, format!("has no effect: {language:?} stands before it"));
         }
     }
+}
+
+/// Statuses are the application's refusals, and hold where a request is an update of everything.
+fn harmless(rule: &Rule, here: &Route, say: &mut impl FnMut(&str, String)) {
+    let Some(statuses) = rule.harmless.as_deref().filter(|statuses| !statuses.is_empty()) else { return };
+    for (at, status) in statuses.iter().enumerate() {
+        let key = format!("harmless.{at}");
+        if !(400..500).contains(status) {
+            say(
+                &key,
+                format!(
+                    "{status} is no refusal: an answer of 400 to 499 says that the request was not carried out, any other may have written"
+                ),
+            );
+        } else if statuses[..at].contains(status) {
+            say(&key, format!("has no effect: {status} stands before it"));
+        }
+    }
+    let around = match (here.writes, here.mode) {
+        (Writes::Never, _) => "nothing writes here, by writes = \"never\"",
+        (Writes::Announced, _) => "by writes = \"announced\" the application says what it touches",
+        (Writes::Database, _) => "by writes = \"database\" the relay sees what is written",
+        (Writes::UnsafeMethods, Mode::Standard) => {
+            "with mode = \"standard\" a write purges its own address, and only after a 2xx or 3xx"
+        }
+        (Writes::UnsafeMethods | Writes::Always, _) => return,
+    };
+    say("harmless", format!("has no effect: {around}"));
 }
 
 fn cookies(rule: &Rule, say: &mut impl FnMut(&str, String)) {
@@ -255,6 +285,28 @@ mod tests {
             found([Some(&["s*"]), None, Some(&["shop"])], None),
         ] {
             assert_eq!(right, [""; 0]);
+        }
+    }
+
+    #[test]
+    fn harmless_statuses_are_refusals_of_what_would_touch_everything() {
+        let found = |writes: Option<Writes>, statuses: &[u16]| {
+            let rule = Rule { writes, harmless: Some(statuses.to_vec()), ..Rule::default() };
+            contradictions(&[rule]).iter().map(|found| format!("{}: {}", found.key, found.problem)).collect::<Vec<_>>()
+        };
+        assert_eq!(found(None, &[404, 405]), [""; 0]);
+        assert_eq!(found(Some(Writes::Always), &[404]), [""; 0]);
+        for (found, begins, says) in [
+            (found(None, &[404, 200]), "routes.0.harmless.1: ", "200 is no refusal"),
+            (found(None, &[500]), "routes.0.harmless.0: ", "500 is no refusal"),
+            (found(None, &[404, 404]), "routes.0.harmless.1: ", "before it"),
+            (found(None, &[]), "routes.0.harmless: ", "it is empty"),
+            (found(Some(Writes::Never), &[404]), "routes.0.harmless: ", "nothing writes here"),
+            (found(Some(Writes::Announced), &[404]), "routes.0.harmless: ", "says what it touches"),
+            (found(Some(Writes::Database), &[404]), "routes.0.harmless: ", "the relay sees"),
+        ] {
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].starts_with(begins) && found[0].contains(says), "{found:?}: {begins}... {says}");
         }
     }
 

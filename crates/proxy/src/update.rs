@@ -1,5 +1,6 @@
 //! A request that writes: bracketed by an update of everything, or of what is not in a database that is seen (rules P3, P4, P7, Q11).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
@@ -29,7 +30,7 @@ const READ_FIRST: usize = 64 << 10;
 /// nothing of this: it goes on in a task of its own.
 pub(crate) async fn respond(
     exchange: Arc<Exchange>,
-    (scope, charging): (Scope, Option<Charging>),
+    (scope, harmless, charging): (Scope, BTreeSet<u16>, Option<Charging>),
     head: request::Parts,
     body: Option<Incoming>,
 ) -> Result<Response<Body>, Unanswered> {
@@ -39,7 +40,7 @@ pub(crate) async fn respond(
     }
     let unfinished = exchange.unfinished.subscribe();
     let update = async move {
-        let answered = update(exchange, (scope, charging), head, body).await;
+        let answered = update(exchange, (scope, harmless, charging), head, body).await;
         (answered, unfinished)
     };
     tokio::spawn(update).await.map_or(Err(Unanswered), |(answered, _)| answered)
@@ -47,7 +48,7 @@ pub(crate) async fn respond(
 
 async fn update(
     exchange: Arc<Exchange>,
-    (scope, charging): (Scope, Option<Charging>),
+    (scope, harmless, charging): (Scope, BTreeSet<u16>, Option<Charging>),
     head: request::Parts,
     body: Upload,
 ) -> Result<Response<Body>, Unanswered> {
@@ -56,7 +57,11 @@ async fn update(
         Err(refused) => return Ok(not_begun(&refused)),
     };
     let written = exchange.connections.write(&head, body).await;
-    exchange.cache.observed.emptied(head.uri.path(), written.as_ref().ok().map(Response::status));
+    let status = written.as_ref().ok().map(Response::status);
+    let is_refused = status.is_some_and(|status| harmless.contains(&status.as_u16()));
+    if !is_refused {
+        exchange.cache.observed.emptied(head.uri.path(), status);
+    }
     let answered = match written {
         Ok(answered) => answered,
         Err(failure) => {
@@ -69,8 +74,9 @@ async fn update(
     };
     // Where nothing but the end of the connection ends an answer, half of it looks like the whole, and the write may be under way still.
     let is_framed = is_framed(answered.headers()) || answered.body().is_end_stream();
-    let mut response =
-        exchange.passed(answered, (&Hidden::default(), Mode::Coherent), forwarded("method", None), charging);
+    let open = Open { ticket, is_framed, is_refused };
+    let noted = forwarded("method", is_refused.then_some("harmless"));
+    let mut response = exchange.passed(answered, (&Hidden::default(), Mode::Coherent), noted, charging);
     let Body::Origin(mut passing) = std::mem::replace(response.body_mut(), Body::empty()) else {
         return Err(Unanswered);
     };
@@ -86,11 +92,11 @@ async fn update(
             Some(Err(_)) => return Ok(exchange.failed(Failure::Broken, "method")),
         }
         if read.len() > READ_FIRST {
-            *response.body_mut() = hold_back(&exchange, (ticket, is_framed), passing, read.freeze());
+            *response.body_mut() = hold_back(&exchange, open, passing, read.freeze());
             return Ok(response);
         }
     }
-    match end(ticket, is_framed).await {
+    match open.ends().await {
         Finish::Answer => {
             *response.body_mut() = Body::from(read.freeze());
             Ok(response)
@@ -101,12 +107,7 @@ async fn update(
 
 /// Passes a long answer on, always one piece behind, so that the client has its end only after the update ended. A client that takes no
 /// piece for too long, or has gone, gets no more of it, and the reading goes on.
-fn hold_back(
-    exchange: &Exchange,
-    (ticket, is_framed): (Ticket, bool),
-    mut passing: Passing,
-    mut behind: Bytes,
-) -> Body {
+fn hold_back(exchange: &Exchange, open: Open, mut passing: Passing, mut behind: Bytes) -> Body {
     let (pieces, body) = mpsc::channel(4);
     let (patience, unfinished) = (exchange.client_patience, exchange.unfinished.subscribe());
     tokio::spawn(async move {
@@ -124,7 +125,7 @@ fn hold_back(
                 Ok(Err(_trailers)) => {}
                 Err(cut) => {
                     // Its outcome is unknown from now on, and not only when the client has taken this.
-                    drop(ticket);
+                    drop(open);
                     if let Some(client) = pieces {
                         let _ = client.send(Err(cut)).await;
                     }
@@ -132,7 +133,7 @@ fn hold_back(
                 }
             }
         }
-        let finish = end(ticket, is_framed).await;
+        let finish = open.ends().await;
         drop(unfinished);
         let end = match finish {
             Finish::Answer => [Ok(Some(behind)), Ok(None)].into_iter().take(2),
@@ -148,13 +149,22 @@ fn hold_back(
     Body::Held(body)
 }
 
-/// Ends the update whose answer has come to an end: its outcome is unknown if that may not be the answer's.
-async fn end(ticket: Ticket, is_framed: bool) -> Finish {
-    match is_framed {
-        true => ticket.answered().await,
-        false => {
-            drop(ticket);
-            Finish::Answer
+/// An update whose answer is being read.
+struct Open {
+    ticket: Ticket,
+    /// The answer says itself where it ends.
+    is_framed: bool,
+    /// Its status says that nothing was written.
+    is_refused: bool,
+}
+
+impl Open {
+    /// The answer has come to an end: its outcome is unknown if that may not be the answer's.
+    async fn ends(self) -> Finish {
+        match self {
+            Open { ticket, is_framed: true, is_refused: false } => ticket.answered().await,
+            Open { ticket, is_framed: true, is_refused: true } => ticket.refused().await,
+            Open { is_framed: false, .. } => Finish::Answer,
         }
     }
 }

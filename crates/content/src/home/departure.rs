@@ -6,7 +6,7 @@ use std::time::Duration;
 use verbena_cluster::{Role, View};
 use verbena_terms::{Incarnation, Time};
 
-use super::{Home, HomeAction};
+use super::{Came, Home, HomeAction};
 use crate::change::Change;
 use crate::names::Scope;
 
@@ -101,7 +101,7 @@ impl Home {
             }
         }
         for number in over {
-            self.end(who, number, out);
+            self.end(who, number, Came::Something, out);
         }
         self.no_longer_awaits(who, out);
     }
@@ -158,7 +158,7 @@ impl Home {
         self.streams.remove(&who);
         let open: Vec<u64> = self.numbers_of(who).collect();
         for number in open {
-            self.end(who, number, out);
+            self.end(who, number, Came::Something, out);
         }
         self.no_longer_awaits(who, out);
         out.push(HomeAction::Settled(who));

@@ -138,7 +138,7 @@ fn words_are_stored_before_anything_is_acknowledged() {
             _ => None,
         })
         .collect();
-    assert_eq!((stored.len(), out.len()), (4, 6), "page and its change word, everything, and the clock twice");
+    assert_eq!((stored.len(), out.len()), (4, 5), "page and its change word, everything, and the clock");
     assert_eq!(stored[&home.table().page_offset(PAGE)], home.board.page(PAGE).0);
     assert_eq!(stored[&PageTable::everything_offset()], home.board.common(Kind::Coherent).0);
     assert_eq!(stored[&PageTable::clock_offset()], home.board.clock());

@@ -352,7 +352,7 @@ impl Drop for Beginning {
     }
 }
 
-/// An update that has begun at every home and may be forwarded. Dropped without [`finished`](Self::finished), its outcome is unknown,
+/// An update that has begun at every home and may be forwarded. Dropped before it is said what became of it, its outcome is unknown,
 /// and it stays open as long as that can matter (rule P6).
 #[must_use = "what it touches is not cached until it is finished"]
 pub struct Ticket {
@@ -362,10 +362,19 @@ pub struct Ticket {
 
 impl Ticket {
     /// The application has answered, and the answer was read to its end. Says what to do with it (rule P7).
-    pub async fn answered(mut self) -> Finish {
+    pub async fn answered(self) -> Finish {
+        self.finished(Outcome::Answered).await
+    }
+
+    /// The same, and the answer says that nothing was written: what pages are made of is as it was.
+    pub async fn refused(self) -> Finish {
+        self.finished(Outcome::Refused).await
+    }
+
+    async fn finished(mut self, outcome: Outcome) -> Finish {
         let Some(id) = self.id.take() else { return Finish::Close };
         let (reply, finish) = oneshot::channel();
-        let finished = Command::Finished { id, outcome: Outcome::Answered, reply: Some(reply) };
+        let finished = Command::Finished { id, outcome, reply: Some(reply) };
         match self.content.tell(finished) {
             Ok(()) => finish.await.unwrap_or(Finish::Close),
             Err(_) => Finish::Close,

@@ -159,9 +159,23 @@ fn an_update_that_cannot_begin_is_aborted_everywhere() {
     bench.updater.acknowledged(0, word(1, 2), at(1), &mut bench.out);
     bench.updater.tick(at(2001), &mut bench.out);
     let last = |home| bench.said_to(home).last().unwrap().bodies.last().cloned();
-    assert_eq!(last(H2), Some(Body::End { number: 1 }));
-    assert_eq!(last(H3), Some(Body::End { number: 1 }));
+    assert_eq!(last(H2), Some(Body::Void { number: 1 }));
+    assert_eq!(last(H3), Some(Body::Void { number: 1 }));
     assert_eq!(bench.decisions(), [UpdaterAction::Abort(id)]);
+}
+
+#[test]
+fn what_was_refused_is_answered_at_once_and_void_everywhere() {
+    let mut bench = Bench::new();
+    let id = bench.forwarded();
+    // The lease is lost meanwhile: that matters to what was written alone.
+    bench.updater.lease(Lease::NONE, at(1), &mut bench.out);
+    bench.finish(id, Outcome::Refused, at(2));
+    for home in [H2, H3] {
+        assert_eq!(bench.said_to(home).last().unwrap().bodies.last(), Some(&Body::Void { number: 1 }));
+    }
+    assert_eq!(bench.decisions().last(), Some(&UpdaterAction::Answer(id)));
+    assert_eq!(bench.updater.counts(), UpdaterCounts::default());
 }
 
 #[test]

@@ -33,7 +33,15 @@ fn a_node_alone_stores_hits_and_updates() {
         assert_eq!(node.verdict(b"/7", &page).await, Verdict::Moved);
 
         let again = node.fill_eventually(b"/7", node.only(b"seven")).await;
-        node.content.begin(Scope::Everything).await.unwrap().not_sent();
+        let update = node.content.begin(Scope::Everything).await.unwrap();
+        assert_eq!(node.verdict(b"/8", &other).await, Verdict::Busy);
+        // Nothing came of it.
+        update.not_sent();
+        while node.verdict(b"/8", &other).await == Verdict::Busy {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(node.verdict(b"/8", &other).await, Verdict::Fresh);
+        assert_eq!(node.content.begin(Scope::Everything).await.unwrap().answered().await, Finish::Answer);
         for (page, stamp) in [(b"/7", &again), (b"/8", &other)] {
             assert_ne!(node.verdict(page, stamp).await, Verdict::Fresh, "an update of everything spared a page");
         }

@@ -21,10 +21,14 @@ const TWICE: Bounds = Bounds { updates: 2, ..ACROSS };
 /// Within `usual`, or with `VERBENA_LONG=1` within each of `larger`. Depth first: the breadth of the larger worlds does not fit into memory, and
 /// nothing is looked for that a shortest way would show better.
 fn explore(name: &str, change: Change, scope: &Scope, usual: Bounds, larger: &[Bounds]) {
+    explore_as(name, |bounds| World::new(change, bounds, scope.clone()), usual, larger);
+}
+
+fn explore_as(name: &str, world: impl Fn(Bounds) -> World, usual: Bounds, larger: &[Bounds]) {
     let usual = [usual];
     let is_long = std::env::var_os("VERBENA_LONG").is_some_and(|value| value == "1");
     for &bounds in if is_long { larger } else { &usual } {
-        let checker = World::new(change, bounds, scope.clone()).checker().threads(2).spawn_dfs().join();
+        let checker = world(bounds).checker().threads(2).spawn_dfs().join();
         println!("{name}, {bounds:?}: {} states, {} deep", checker.unique_state_count(), checker.max_depth());
         checker.assert_properties();
         assert!(checker.unique_state_count() > 1000, "only {} states", checker.unique_state_count());
@@ -60,6 +64,34 @@ fn the_pages_home_leaves() {
 fn an_updater_leaves() {
     let larger = [Bounds { both: true, ..TWICE }, Bounds { reads: 3, ..TWICE }];
     explore("updater leaves", Change::ProxyLeaves, &row(), ACROSS, &larger);
+}
+
+/// What may be refused: updates of everything by both proxies.
+fn refused(change: Change, bounds: Bounds) -> World {
+    let mut world = World::new(change, bounds, row());
+    world.touched = Scope::Everything;
+    world
+}
+
+#[test]
+fn updates_of_everything_of_which_some_are_refused() {
+    let usual = Bounds { both: true, reads: 2, ..ALONE };
+    explore_as("refused", |bounds| refused(Change::Nothing, bounds), usual, &[Bounds { reads: 3, ..usual }]);
+}
+
+#[test]
+fn an_update_of_everything_may_be_refused_while_the_pages_home_joins() {
+    explore_as("refused, home joins", |bounds| refused(Change::HomeJoins, bounds), ACROSS, &[TWICE]);
+}
+
+#[test]
+fn an_update_that_is_refused_must_not_hide_another() {
+    let mut world = refused(Change::Nothing, Bounds { both: true, reads: 2, ..ALONE });
+    world.rules.voids_alone = false;
+    let checker = world.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    let path =
+        checker.discovery("no answer is stale").expect("a word that went back behind an update serves stale pages");
+    println!("{} steps to a stale answer", path.into_actions().len());
 }
 
 #[test]

@@ -48,6 +48,8 @@ pub(crate) struct World {
     views: [Arc<View>; 2],
     bounds: Bounds,
     scope: Scope,
+    /// What updates touch.
+    pub touched: Scope,
     pub rules: Rules,
 }
 
@@ -106,6 +108,8 @@ pub(crate) enum Action {
     Query(usize),
     Update(usize),
     Commit(usize),
+    /// The application writes nothing, and says so.
+    Refuse(usize),
     Finish(usize),
     Learn(usize),
     LeaseEnds,
@@ -154,7 +158,7 @@ impl World {
             .map(PageId)
             .find(|page| home_of(page.0, &with_all) == Some(HOMES[1]))
             .expect("a page of the second home");
-        World { change, page, views: [old, new], bounds, scope, rules: Rules::ALL }
+        World { change, page, views: [old, new], bounds, scope, touched: Scope::of([ROW]), rules: Rules::ALL }
     }
 
     fn is_member(&self, view: usize, who: Incarnation) -> bool {
@@ -316,6 +320,15 @@ impl World {
         self.updater_actions(state, at, out);
     }
 
+    /// Its client is told nothing that anybody could rely on.
+    fn refuse(&self, state: &mut State, at: usize) {
+        let Writing::Checked(id) = state.proxies[at].writing else { return };
+        state.proxies[at].writing = Writing::Idle;
+        let mut out = Vec::new();
+        state.proxies[at].updater.finished(id, Outcome::Refused, NOW, &mut out);
+        self.updater_actions(state, at, out);
+    }
+
     fn learn(&self, state: &mut State, who: usize) {
         state.learnt[who] = true;
         let new = &self.views[1];
@@ -404,7 +417,12 @@ impl Model for World {
                 Writing::Idle if state.updates_left > 0 && (self.bounds.both || at == 1) => {
                     actions.push(Action::Update(at))
                 }
-                Writing::Checked(_) => actions.push(Action::Commit(at)),
+                Writing::Checked(_) => {
+                    actions.push(Action::Commit(at));
+                    if self.touched == Scope::Everything {
+                        actions.push(Action::Refuse(at));
+                    }
+                }
                 Writing::Committed(..) => actions.push(Action::Finish(at)),
                 Writing::Idle | Writing::Beginning | Writing::Confirming(_) => {}
             }
@@ -464,8 +482,7 @@ impl Model for World {
                 state.updates_left -= 1;
                 state.proxies[at].writing = Writing::Beginning;
                 let mut out = Vec::new();
-                let scope = Scope::of([ROW]);
-                state.proxies[at].updater.begin(scope, NOW, &mut out).expect("room for two");
+                state.proxies[at].updater.begin(self.touched.clone(), NOW, &mut out).expect("room for two");
                 self.updater_actions(&mut state, at, out);
             }
             Action::Commit(at) => {
@@ -474,6 +491,7 @@ impl Model for World {
                     state.proxies[at].writing = Writing::Committed(id, state.committed);
                 }
             }
+            Action::Refuse(at) => self.refuse(&mut state, at),
             Action::Finish(at) => self.finish(&mut state, at),
             Action::Learn(who) => self.learn(&mut state, who),
             Action::LeaseEnds => {

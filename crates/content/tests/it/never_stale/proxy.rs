@@ -231,6 +231,12 @@ impl Proxy {
             ticket.not_sent();
             return self.outside.ends(request, "not sent");
         }
+        if self.outside.strikes(100) {
+            // The application looks at it and writes nothing.
+            self.outside.sleep(self.at, self.run, self.outside.settings.gap).await;
+            let finish = ticket.refused().await;
+            return self.outside.ends(request, if finish == Finish::Answer { "turned down" } else { "closed" });
+        }
         let Some(state) = self.outside.transact((self.at, self.run), request.id, (rows, is_silent)).await else {
             // The ticket is dropped: nobody knows what became of it.
             return self.outside.ends(request, "unknown");

@@ -69,6 +69,15 @@ fn p3_ends_that_do_not_move_let_early_reads_be_stored() {
 }
 
 #[test]
+fn p3_what_nothing_came_of_must_not_hide_what_came_of_another() {
+    some_seed_finds(STALE, 300, |settings| {
+        // Two of them have to be open at once.
+        (settings.standard_pages, settings.writes_of_everything, settings.write_every) = (false, 800, ms(5));
+        settings.rules.voids_alone = false;
+    });
+}
+
+#[test]
 fn p4_a_page_of_everything_that_does_not_compare_the_clock_is_stale() {
     some_seed_finds(STALE, 300, without(|rules| rules.clock_compared = false));
 }

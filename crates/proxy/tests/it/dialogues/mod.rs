@@ -21,6 +21,7 @@ mod passed_on;
 mod places;
 mod purges;
 mod queries;
+mod refusals;
 mod secure;
 mod sharing;
 mod sockets;
