@@ -250,7 +250,11 @@ impl Error {
             Error::NoWan { .. } => 3,
             Error::Database(verbena_database::DatabaseError::Setting { .. }) => 2,
             Error::Memcached(verbena_pool::ServerError::Setting { .. }) => 2,
-            Error::Pool(verbena_pool::ClientError::Key(_)) => 2,
+            Error::Pool(
+                verbena_pool::ClientError::Key(_)
+                | verbena_pool::ClientError::Address { .. }
+                | verbena_pool::ClientError::Authorities { .. },
+            ) => 2,
             Error::Pool(verbena_pool::ClientError::Connection { .. }) => 3,
             Error::FtpUsers(_) | Error::Ftp(verbena_ftp::ServeError::Users(_) | verbena_ftp::ServeError::Nobody) => 2,
             Error::NoSuchNode { .. } => 2,

@@ -86,7 +86,8 @@ impl Socket {
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let mut others: Vec<_> = names
             .filter_map(|name| Some(name.strip_suffix(".sock")?.to_owned()))
-            .filter(|name| *name != self.name && !name.ends_with(".http"))
+            // Relays, watchers and servers have sockets there as well; a helper listens for HTTP beside its own.
+            .filter(|name| *name != self.name && self.directory.join(format!("{name}.http.sock")).exists())
             .collect();
         others.sort();
         others

@@ -215,9 +215,9 @@ impl ClusterConfig {
             wrong("members".into(), format!("{} lines; at most {MAX_MEMBERS}", self.members.len()));
         }
         for (nth, member) in self.members.iter().enumerate() {
-            for (key, text) in [("name", &member.name), ("address", &member.address)] {
-                if text.is_empty() || text.len() > MAX_TEXT_BYTES {
-                    wrong(format!("members.{nth}.{key}"), format!("{} bytes; 1 to {MAX_TEXT_BYTES}", text.len()));
+            for (key, problem) in [("name", of_name(&member.name)), ("address", of_length(&member.address))] {
+                if let Some(problem) = problem {
+                    wrong(format!("members.{nth}.{key}"), problem);
                 }
             }
             if self.members[..nth].iter().any(|other| other.name == member.name) {
@@ -242,9 +242,7 @@ impl ClusterConfig {
             Some(_) if !etcd => {
                 wrong("address".into(), "goes with the provider etcd; here the list of members says it".into())
             }
-            Some(text) if text.is_empty() || text.len() > MAX_TEXT_BYTES => {
-                wrong("address".into(), format!("{} bytes; 1 to {MAX_TEXT_BYTES}", text.len()));
-            }
+            Some(text) if of_length(text).is_some() => wrong("address".into(), of_length(text).unwrap_or_default()),
             None if etcd => wrong(
                 "address".into(),
                 "needed with the provider etcd: where the others reach this node, tcp://HOST:PORT".into(),
@@ -262,9 +260,7 @@ impl ClusterConfig {
             None if !self.members.is_empty() => {
                 wrong("name".into(), "needed to say which of cluster.members this node is".into())
             }
-            Some(name) if name.is_empty() || name.len() > MAX_TEXT_BYTES => {
-                wrong("name".into(), format!("{} bytes; 1 to {MAX_TEXT_BYTES}", name.len()));
-            }
+            Some(name) if of_name(name).is_some() => wrong("name".into(), of_name(name).unwrap_or_default()),
             Some(name) if !self.members.is_empty() && self.members.iter().all(|member| member.name != *name) => {
                 wrong("name".into(), format!("{name:?} is not in cluster.members"));
             }
@@ -272,6 +268,20 @@ impl ClusterConfig {
         }
         found
     }
+}
+
+/// What is wrong with the length of a text.
+fn of_length(text: &str) -> Option<String> {
+    let fits = (1..=MAX_TEXT_BYTES).contains(&text.len());
+    (!fits).then(|| format!("{} bytes; 1 to {MAX_TEXT_BYTES}", text.len()))
+}
+
+/// What is wrong with the name of a node, which its files are called after.
+fn of_name(name: &str) -> Option<String> {
+    let is_file = !name.contains(|letter: char| letter == '/' || letter.is_control()) && !matches!(name, "." | "..");
+    of_length(name).or_else(|| {
+        (!is_file).then(|| format!("{name:?} cannot be the name of a file, and a node's files are called after it: leave out \"/\" and what is not printed"))
+    })
 }
 
 fn every_role() -> Roles {
@@ -368,6 +378,10 @@ mod tests {
             Some("cluster.members.1.name")
         );
         assert_eq!(problem(&THREE.replace("tcp://10.0.0.1:7001", "")), "cluster.members.0.address: 0 bytes; 1 to 255");
+        for name in ["../x", "a/b", "..", "a\\n"] {
+            let refused = problem(&format!("name = \"{name}\""));
+            assert!(refused.starts_with("cluster.name: ") && refused.contains("name of a file"), "{refused}");
+        }
         assert_eq!(
             problem(&THREE.replace("name = \"b\"\n", "\n")),
             "cluster.name: needed to say which of cluster.members this node is"

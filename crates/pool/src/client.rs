@@ -29,6 +29,20 @@ pub enum ClientError {
         /// Why.
         reason: io::Error,
     },
+    /// What was given is no address.
+    #[error("{at:?} is no address of a pool's server: write HOST:PORT, or the path of its socket")]
+    Address {
+        /// What was given.
+        at: String,
+    },
+    /// The authorities cannot be read.
+    #[error("{path}: {reason}; certificates of authorities are PEM, and have to be readable for you")]
+    Authorities {
+        /// The file.
+        path: String,
+        /// Why.
+        reason: String,
+    },
     /// An answer that is an error.
     #[error("the pool's server says: {0}")]
     Refused(String),
@@ -59,6 +73,40 @@ pub struct Value {
     pub bytes: Vec<u8>,
 }
 
+/// Looks whether it is `HOST:PORT`.
+fn check(at: &str) -> Result<(), ClientError> {
+    let port = at.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+    match port {
+        Some(Ok(_)) => Ok(()),
+        _ => Err(ClientError::Address { at: at.into() }),
+    }
+}
+
+fn roots(authorities: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    let certificates = CertificateDer::pem_file_iter(authorities).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    for certificate in certificates.map_err(|error| error.to_string())? {
+        roots.add(certificate).map_err(|error| error.to_string())?;
+    }
+    match roots.is_empty() {
+        true => Err("no certificate is in it".into()),
+        false => Ok(roots),
+    }
+}
+
+/// What users stumble over says what to do.
+fn of_handshake(error: io::Error) -> io::Error {
+    let found = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let advice = match found {
+        Some(rustls::Error::InvalidMessage(_)) => "what answers there speaks no TLS: leave out the authorities",
+        Some(rustls::Error::InvalidCertificate(why)) if format!("{why:?}").contains("CaUsedAsEndEntity") => {
+            "its certificate is one of an authority, which no server may show: make it with `-addext basicConstraints=critical,CA:FALSE`"
+        }
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{error}; {advice}"))
+}
+
 trait Stream: Read + Write + Send {}
 impl<S: Read + Write + Send> Stream for S {}
 
@@ -72,8 +120,11 @@ impl Client {
     /// To `HOST:PORT`, or to a unix socket where it has a slash.
     ///
     /// # Errors
-    /// If there is no server.
+    /// If that is no address, or there is no server.
     pub fn connect(at: &str, patience: Duration) -> Result<Client, ClientError> {
+        if !at.contains('/') {
+            check(at)?;
+        }
         let open = || -> io::Result<Box<dyn Stream>> {
             if at.contains('/') {
                 let stream = UnixStream::connect(Path::new(at))?;
@@ -94,13 +145,12 @@ impl Client {
     /// To `HOST:PORT` by TLS, if one of these authorities, PEM, vouches for the server.
     ///
     /// # Errors
-    /// If there is no such server.
+    /// If that is no address, the authorities cannot be read, or there is no such server.
     pub fn connect_secure(at: &str, authorities: &Path, patience: Duration) -> Result<Client, ClientError> {
+        check(at)?;
+        let path = authorities.display().to_string();
+        let roots = roots(authorities).map_err(|reason| ClientError::Authorities { path, reason })?;
         let open = || -> io::Result<Box<dyn Stream>> {
-            let mut roots = RootCertStore::empty();
-            for certificate in CertificateDer::pem_file_iter(authorities).map_err(io::Error::other)? {
-                roots.add(certificate.map_err(io::Error::other)?).map_err(io::Error::other)?;
-            }
             let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
             let builder = builder.with_safe_default_protocol_versions().map_err(io::Error::other)?;
             let config = Arc::new(builder.with_root_certificates(roots).with_no_client_auth());
@@ -111,7 +161,7 @@ impl Client {
             stream.set_read_timeout(Some(patience))?;
             stream.set_write_timeout(Some(patience))?;
             let mut stream = StreamOwned::new(ClientConnection::new(config, name).map_err(io::Error::other)?, stream);
-            stream.conn.complete_io(&mut stream.sock)?;
+            stream.conn.complete_io(&mut stream.sock).map_err(of_handshake)?;
             Ok(Box::new(stream))
         };
         let stream = open().map_err(|reason| ClientError::Connection { at: at.into(), reason })?;

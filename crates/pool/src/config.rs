@@ -58,10 +58,17 @@ impl MemcachedConfig {
                 let problem = check_tenant_name(name.as_ref()?).err()?;
                 Some(Contradiction::new(key, problem))
             });
+        let addresses: Vec<_> =
+            std::iter::once(self.listen).chain(self.listeners.iter().map(|listener| listener.address)).collect();
+        let twice = self.listeners.iter().enumerate().filter_map(|(nth, listener)| {
+            let is_taken = listener.address.port() != 0 && addresses[..=nth].contains(&listener.address);
+            let problem = || format!("{} stands before it: each listener has an address of its own", listener.address);
+            is_taken.then(|| Contradiction::new(format!("listeners.{nth}.address"), problem()))
+        });
         let half = (self.tls_cert.is_some() != self.tls_key.is_some()).then(|| {
             let (key, other) = if self.tls_cert.is_some() { ("tls_key", "tls_cert") } else { ("tls_cert", "tls_key") };
             Contradiction::new(key, format!("{other} needs it: a certificate and its private key go together"))
         });
-        none.into_iter().chain(never).chain(unnamed).chain(half).collect()
+        none.into_iter().chain(never).chain(unnamed).chain(twice).chain(half).collect()
     }
 }

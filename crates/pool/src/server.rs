@@ -26,7 +26,7 @@ use crate::config::MemcachedConfig;
 use crate::connection::{Session, serve};
 use crate::observed::Observed;
 use crate::statistics;
-use crate::tenants::{Member, Rejection, Tenants};
+use crate::tenants::{Member, Rejection, Tenants, check_users};
 
 /// Pause when no connection can be accepted, mostly for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -93,10 +93,12 @@ pub struct Bound {
     config: MemcachedConfig,
     /// `listen`, then the further ones, each with the tenant whose clients come there.
     ports: Vec<(Port, Option<String>)>,
+    certificates: Option<Arc<Certificates>>,
 }
 
 impl Bound {
-    /// Takes the ports: before a helper joins a cluster that it would have to leave again where a port is another's. Clients are refused until the server [starts](Server::start).
+    /// Takes the ports and reads the files, before a helper joins a cluster that it would have to leave again where a port is another's or a file is wrong. Clients are refused until
+    /// the server [starts](Server::start).
     ///
     /// # Errors
     /// What stands in the way.
@@ -110,7 +112,13 @@ impl Bound {
             let port = Port::take(address).map_err(|reason| ServerError::Listen { address, reason })?;
             ports.push((port, tenant));
         }
-        Ok(Bound { config: config.clone(), ports })
+        if let Some(path) = &config.users {
+            check_users(path).map_err(|problem| ServerError::Setting { key: "users".into(), problem })?;
+        }
+        let files = config.tls_cert.clone().zip(config.tls_key.clone());
+        let files = files.map(|(certificate, key)| Files { certificate, key });
+        let certificates = files.map(|files| Certificates::open(vec![files])).transpose()?;
+        Ok(Bound { config: config.clone(), ports, certificates })
     }
 }
 
@@ -125,7 +133,7 @@ impl Server {
         pool: &PoolService,
         registry: &Registry,
     ) -> Result<Server, ServerError> {
-        let Bound { config, ports } = bound;
+        let Bound { config, ports, certificates } = bound;
         let observed = Observed::new(registry)?;
         statistics::started();
         let operator = rustix::process::geteuid().as_raw();
@@ -142,9 +150,6 @@ impl Server {
         }
         let bound = |path: &PathBuf| bind(path).map_err(|reason| ServerError::Socket { path: path.clone(), reason });
         let unix = config.socket.as_ref().map(bound).transpose()?;
-        let files = config.tls_cert.clone().zip(config.tls_key.clone());
-        let files = files.map(|(certificate, key)| Files { certificate, key });
-        let certificates = files.map(|files| Certificates::open(vec![files])).transpose()?;
         let tls = certificates.as_ref().map(|certificates| certificates.server(&[])).transpose()?;
         let tls = tls.map(TlsAcceptor::from);
         let threads = match config.threads {

@@ -9,7 +9,7 @@ use verbena_testkit::programs::{verbena, wait_for};
 use crate::common::traffic::proxy_with;
 
 /// What is in the section `[proxy]` of a file, one line for each, where the mistake is shown, and what is said of it.
-const IN_PROXY: [(&str, &str, &str); 40] = [
+const IN_PROXY: [(&str, &str, &str); 42] = [
     (r#"origin = ["http://localhost:8080"]"#, "3:11: proxy.origin.0", "the proxy itself listens there"),
     (r#"origin = ["127.0.0.1:8000"]"#, "3:11: proxy.origin.0", "http://HOST:PORT"),
     (r#"origin = ["ftp://a"]"#, "3:11: proxy.origin.0", "http"),
@@ -69,11 +69,17 @@ const IN_PROXY: [(&str, &str, &str); 40] = [
         "proxy.routes.1.languages",
         "no shorter prefix says",
     ),
+    (r#"routes = [{ prefix = "/", harmless = [200] }]"#, "proxy.routes.0.harmless.0", "200 is no refusal"),
+    (
+        r#"routes = [{ prefix = "/", writes = "never", harmless = [404] }]"#,
+        "proxy.routes.0.harmless",
+        "nothing writes here",
+    ),
     (r#"listen = "shop.example:8080""#, "3:10: proxy.listen", "no address with a port"),
 ];
 
 /// The same in other sections, as whole files.
-const IN_FILES: [(&str, &str, &str); 8] = [
+const IN_FILES: [(&str, &str, &str); 11] = [
     ("[proxi]\nlisten = \"127.0.0.1:1\"", "1:2: proxi", "no such section"),
     ("[proxy]\nlisten = \"127.0.0.1:1\"\nlisten = \"127.0.0.1:2\"", "3:1", "duplicate key"),
     ("[cluster]\nname = \"\"", "2:8: cluster.name", "1 to 255"),
@@ -90,6 +96,17 @@ const IN_FILES: [(&str, &str, &str); 8] = [
     ),
     ("[node]\napi = \"0.0.0.0:9090\"", "2:7: node.api", "put a proxy before it"),
     ("[pages]\nbegin_deadline = \"0s\"", "2:18: pages.begin_deadline", "10ms at least"),
+    ("[cluster]\nname = \"../shop\"", "2:8: cluster.name", "leave out \"/\""),
+    (
+        "[memcached]\nlisten = \"127.0.0.1:11211\"\nlisteners = [{ address = \"127.0.0.1:11211\" }]",
+        "memcached.listeners.0.address",
+        "stands before it",
+    ),
+    (
+        "[pool]\ntenants = [{ name = \"a\", uids = [7] }, { name = \"b\", uids = [8, 7] }]",
+        "pool.tenants.1.uids",
+        "user 7 is a client of tenant a",
+    ),
 ];
 
 #[test]
@@ -170,9 +187,32 @@ fn what_the_machine_refuses_is_told_with_what_to_do() {
         says(directory.path(), &[&["pool", "--listen", "127.0.0.1:0", "--memory", "100TiB"], &own[..]].concat());
     assert!(code == Some(2) && said.contains("100TiB is more than ") && said.contains("MiB"), "exit {code:?}\n{said}");
     assert!(!said.contains("began life"), "{said}");
+    for (file, what) in [("none", "none: No such file"), ("verbena.users", "line 1 is not NAME:PASSWORD")] {
+        std::fs::write(directory.path().join("verbena.users"), "shop\n").unwrap();
+        let words = ["pool", "--listen", "127.0.0.1:0", "--memcached-users", file];
+        let (code, said) = says(directory.path(), &[&words[..], &own].concat());
+        assert!(code == Some(2) && said.contains(what), "{words:?}: exit {code:?}\n{said}");
+        assert!(!said.contains("began life"), "{words:?}: {said}");
+    }
     let output = verbena(&["status"]).env("VERBENA_CONFIG", "").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && said.contains("VERBENA_CONFIG is empty"), "{said}");
+}
+
+/// What no helper and no server need be asked about.
+#[test]
+fn a_wrong_command_line_is_one_whoever_would_be_asked() {
+    let directory = tempfile::tempdir().unwrap();
+    let long = "x".repeat(1025);
+    for (words, what) in [
+        (&["lock", "run", "", "--", "true"][..], "1 to 1024 bytes"),
+        (&["lock", "rm", &long], "1 to 1024 bytes"),
+        (&["pool", "get", "a", "--server", "cache"], "HOST:PORT"),
+        (&["pool", "get", "a", "--server", "127.0.0.1:1", "--tls-ca", "none.pem"], "none.pem: "),
+    ] {
+        let (code, said) = says(directory.path(), words);
+        assert!(code == Some(2) && said.contains(what), "{words:?}: exit {code:?}\n{said}");
+    }
 }
 
 /// What only another user than root is refused.

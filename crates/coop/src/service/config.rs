@@ -116,6 +116,10 @@ impl TenantConfig {
             };
             return Some(("name", problem));
         }
+        let user = |uid: &u32| before.iter().find(|other| other.uids.contains(uid)).map(|other| (*uid, &other.name));
+        if let Some((uid, other)) = self.uids.iter().find_map(user) {
+            return Some(("uids", format!("user {uid} is a client of tenant {other} already")));
+        }
         if self.most.is_some_and(|most| most < self.guaranteed) {
             return Some(("most", "less than is guaranteed".into()));
         }

@@ -61,6 +61,7 @@ enum Outcome {
 impl Command {
     /// Asks for it, and says what became of it.
     pub fn run(self, file: Option<&Path>) -> Result<ExitCode> {
+        super::check_name(&self.name)?;
         let mut locks = self.reach.by(file, Locks::connect)?;
         let name = self.name.as_bytes();
         let (outcome, list) = match locks.remove(name) {

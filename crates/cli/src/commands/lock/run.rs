@@ -119,6 +119,7 @@ impl Command {
     /// Takes the lock, runs the command, and gives its exit code.
     pub fn run(mut self, file: Option<&Path>) -> Result<ExitCode> {
         let (name, command) = name_and_command(self.name.take(), std::mem::take(&mut self.command))?;
+        super::check_name(&name)?;
         let mut locks = match self.start {
             true => self.reach.by_or_start(file, Locks::connect)?,
             false => self.reach.by(file, Locks::connect)?,
