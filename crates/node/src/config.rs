@@ -16,9 +16,10 @@ use verbena_monitor::MonitorConfig;
 use verbena_reads::service::RelaySettings;
 use verbena_terms::{Contradiction, Rank, section};
 
-use crate::api::CONNECTIONS;
 use crate::error::{Error, Result};
 
+/// Connections at once to the helper's HTTP; more wait.
+pub(crate) const HTTP_CONNECTIONS: usize = 1024;
 /// Files that a helper has open for itself and its peers.
 const OTHER_FILES: usize = 256;
 
@@ -113,7 +114,7 @@ impl Settings {
     /// Files that a helper may have open at once: two for each program, one for each connection to its HTTP, some for its peers. A
     /// plain one may come to serve the first seat as well.
     pub fn open_files(&self) -> u64 {
-        let helper = 2 * verbena_ipc::Options::default().max_clients + CONNECTIONS + OTHER_FILES;
+        let helper = 2 * verbena_ipc::Options::default().max_clients + HTTP_CONNECTIONS + OTHER_FILES;
         (helper * if self.is_plain() { 2 } else { 1 }) as u64
     }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use verbena_protocol::api::{Heard, Told};
 
-use crate::neighbours::heard;
-use crate::told::Message;
+use crate::services::member_status::Message;
+use crate::services::peer_status::heard;
 
 /// What happened, so that a replay of the corpus can say that every road was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,6 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
-use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use verbena_cluster::{LeaseWord, Membership, Role};
 use verbena_content::service::Content;
@@ -17,97 +16,37 @@ use verbena_ipc::Waker;
 use verbena_metrics::Registry;
 use verbena_monitor::Loads;
 use verbena_reads::ReadLogs;
-use verbena_terms::{Incarnation, Rank, ViewNumber};
+use verbena_terms::Rank;
 
-use crate::answers::Answers;
-use crate::api::{self, Api, Sources};
-use crate::application::Applications;
 use crate::config::Settings;
-use crate::desk::Desk;
-use crate::drain::Drain;
 use crate::error::{Error, Result};
-use crate::explains::Explains;
-use crate::file::File;
-use crate::keeping::Register;
-use crate::loads;
-use crate::mark::Mark;
-use crate::membership::{Driver, Parts};
-use crate::neighbours::Neighbours;
-use crate::open_updates::OpenUpdates;
-use crate::pages::{self, Pages};
-use crate::place::Place;
-use crate::program_pages::ProgramPages;
-use crate::reads::Reads;
-use crate::records::Records;
-use crate::rings::Rings;
-use crate::seats::Seats;
-use crate::segments::Segments;
-use crate::service::Service;
-use crate::status::Status;
-use crate::successor::Successor;
+use crate::event::{Event, Observer, SharedObserver};
+use crate::http_api::api::{self, Api, Sources};
+use crate::http_api::explains::Explains;
+use crate::http_api::file::File;
+use crate::local::application::Applications;
+use crate::local::conflict_marker::Mark;
+use crate::local::open_updates::OpenUpdates;
+use crate::local::place::Place;
+use crate::local::seats::Seats;
+use crate::local::takeover::{Seated, Take, Takeover};
+use crate::membership::drain::Drain;
+use crate::membership::driver::{Driver, Parts};
+use crate::membership::keeping::Register;
+use crate::membership::mailbox::Mailbox;
+use crate::membership::records::Records;
+use crate::membership::service::Service;
+use crate::membership::status::Status;
+use crate::programs::answers::Answers;
+use crate::programs::kept_pages::ProgramPages;
+use crate::programs::program_locks::ProgramLocks;
+use crate::programs::rings::Rings;
+use crate::programs::segments::Segments;
+use crate::services::pages::{self, Pages};
+use crate::services::peer_status::PeerStatus;
+use crate::services::reads::Reads;
+use crate::services::{loads, locks, memory, pool};
 use crate::thread;
-use crate::tickets::Tickets;
-use crate::{locks, memory, pool};
-
-/// An event in the helper's run, for the process that started it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event {
-    /// An incarnation began.
-    Life {
-        /// Which.
-        incarnation: Incarnation,
-        /// The interconnect.
-        provider: &'static str,
-        /// Why that one.
-        why: String,
-        /// Where peers reach it, without its secret.
-        address: String,
-    },
-    /// There is a newer view.
-    ViewLearnt {
-        /// Its number.
-        view: ViewNumber,
-        /// The members.
-        members: Vec<Incarnation>,
-    },
-    /// The view is in effect.
-    ViewInEffect {
-        /// Its number.
-        view: ViewNumber,
-    },
-    /// The lease ran out.
-    LeaseLost,
-    /// The incarnation is over; the node joins again.
-    Expelled {
-        /// As this one, if that is known.
-        next: Option<Incarnation>,
-    },
-    /// The keeper refuses.
-    Refused {
-        /// Why, and what to do.
-        reason: String,
-    },
-    /// Something that must be done cannot be. It is tried again.
-    Trouble {
-        /// What.
-        what: String,
-        /// Why not.
-        reason: String,
-    },
-    /// The process that kept the cluster of this machine's plain nodes has ended: this one keeps it from now on, as well.
-    Succeeded {
-        /// In the first seat, as this one.
-        incarnation: Incarnation,
-    },
-    /// The node has left the cluster.
-    Left,
-}
-
-/// Is told what happens, on membership's thread: must not block.
-pub type Observer = Box<dyn FnMut(&Event) + Send>;
-/// One that several threads tell.
-pub(crate) type SharedObserver = Arc<Mutex<Observer>>;
 
 /// A helper that runs until it is [stopped](Self::stop), or [ends](Self::ended) by itself. Dropped, it leaves as
 /// when stopped.
@@ -124,7 +63,7 @@ pub struct Helper {
     files: Arc<OnceLock<&'static [File]>>,
     explains: Arc<OnceLock<Explains>>,
     lease: Arc<LeaseWord>,
-    desk: Arc<Desk>,
+    mailbox: Arc<Mailbox>,
     drain: Arc<Drain>,
     stop_answering: Arc<AtomicBool>,
     stop_api: watch::Sender<bool>,
@@ -132,8 +71,17 @@ pub struct Helper {
     threads: Vec<JoinHandle<()>>,
     end: Arc<End>,
     /// For a plain helper in another seat than the first: takes the first seat as well when it becomes free.
-    successor: Option<Successor>,
+    takeover: Option<Takeover>,
     _mark: Option<Mark>,
+}
+
+/// What a helper in the first seat beside this one has of the process.
+struct Own {
+    seats: Seats,
+    settings: Settings,
+    observer: SharedObserver,
+    mailbox: Arc<Mailbox>,
+    drain: Arc<Drain>,
 }
 
 #[derive(Default)]
@@ -172,7 +120,9 @@ impl Helper {
         let drain = Arc::new(Drain::default());
         let mut helper = Helper::at(place, settings, services, metrics, observer, drain.clone())?;
         if !is_first {
-            helper.successor = Some(Successor::start(seats, settings, shared, helper.desk.clone(), drain)?);
+            let own =
+                Own { seats, settings: settings.clone(), observer: shared, mailbox: helper.mailbox.clone(), drain };
+            helper.takeover = Some(Takeover::start(settings.cluster.lease.0, own.takes_the_first_seat())?);
         }
         helper._mark = mark;
         Ok(helper)
@@ -222,10 +172,10 @@ impl Helper {
 
         let lease = Arc::new(LeaseWord::new());
         let status = Arc::new(Status::new(name.clone(), membership.clone(), lease.clone()));
-        let (neighbours, watch, lives) = Neighbours::new(status.clone(), loads.clone(), metrics.clone());
+        let (peers, watch, lives) = PeerStatus::new(status.clone(), loads.clone(), metrics.clone());
         services.push(Box::new(watch));
-        let desk = Arc::new(Desk::new(services.len()));
-        register(&metrics, &status, &neighbours)?;
+        let mailbox = Arc::new(Mailbox::new(services.len()));
+        register(&metrics, &status, &peers)?;
         let register = settings.etcd(&membership)?.map(Register::new);
         let interconnect = Interconnect::new(settings.fabric.clone(), meeting(&membership, runtime))?;
         let interconnect = match &register {
@@ -237,7 +187,7 @@ impl Helper {
             register,
             interconnect,
             records: Records::open(store)?,
-            desk: desk.clone(),
+            mailbox: mailbox.clone(),
             status: status.clone(),
             lease: lease.clone(),
             board: server.board(),
@@ -253,7 +203,7 @@ impl Helper {
         let api = Api::new(Sources {
             content: content.clone(),
             status: status.clone(),
-            neighbours: neighbours.clone(),
+            peers: peers.clone(),
             metrics: metrics.clone(),
             files: files.clone(),
             explains: explains.clone(),
@@ -264,13 +214,13 @@ impl Helper {
         let rings = Rings::shown_by(&metrics)?;
         let answers = Answers {
             server,
-            desk: desk.clone(),
+            mailbox: mailbox.clone(),
             content: content.clone(),
-            tickets: Tickets::new(lock_service, status.clone()),
+            tickets: ProgramLocks::new(lock_service, status.clone()),
             segments: Segments::new(memory_service, status.clone(), &metrics)?,
             pages: program_pages,
             status,
-            neighbours: neighbours.clone(),
+            peers: peers.clone(),
             drain: drain.clone(),
             metrics,
             rings,
@@ -284,7 +234,7 @@ impl Helper {
             })?,
             thread::spawn("verbena-ipc", move || answers.run())?,
             thread::spawn("verbena-api", move || {
-                let beside = async { tokio::join!(neighbours.listen(lives), later.run()) };
+                let beside = async { tokio::join!(peers.listen(lives), later.run()) };
                 api.run(listeners, async { _ = beside.await }, stopped)
             })?,
         ];
@@ -301,14 +251,14 @@ impl Helper {
             files,
             explains,
             lease,
-            desk,
+            mailbox,
             drain,
             stop_answering,
             stop_api,
             waker,
             threads,
             end,
-            successor: None,
+            takeover: None,
             _mark: None,
         })
     }
@@ -400,7 +350,7 @@ impl Helper {
     }
 
     fn finish(&mut self) {
-        self.desk.leave();
+        self.mailbox.leave();
         for (nth, thread) in self.threads.drain(..).enumerate() {
             // Programs are answered until the node has left.
             if nth > 0 {
@@ -415,7 +365,38 @@ impl Helper {
         // The next helper finds no dead socket; it would replace one anyway.
         let _ = std::fs::remove_file(&self.http_socket);
         // The keeper's seat last: this node needed its leave.
-        drop(self.successor.take());
+        drop(self.takeover.take());
+    }
+}
+
+impl Own {
+    /// When the seat is taken, the process's own observer learns of it, and its mailbox.
+    fn takes_the_first_seat(mut self) -> Take {
+        // The process has it already, for its own seat.
+        self.settings.node.api = None;
+        Box::new(move || {
+            let Some(place) = self.seats.keepers()? else { return Ok(None) };
+            let (observer, mailbox) = (self.observer.clone(), self.mailbox.clone());
+            let tell = move |event: &Event| {
+                if let Event::Life { incarnation, .. } = event {
+                    (observer.lock())(&Event::Succeeded { incarnation: *incarnation });
+                    mailbox.keeper_moved();
+                }
+            };
+            let registry = Arc::new(Registry::new());
+            let first = Helper::at(place, &self.settings, vec![], registry, Box::new(tell), self.drain.clone())?;
+            Ok(Some(Box::new(first)))
+        })
+    }
+}
+
+impl Seated for Helper {
+    fn has_ended(&self) -> bool {
+        Helper::has_ended(self)
+    }
+
+    fn stop(self: Box<Self>) -> Result<()> {
+        Helper::stop(*self)
     }
 }
 
@@ -454,7 +435,7 @@ fn meeting(membership: &Membership, directory: PathBuf) -> Meeting {
     Meeting { directory, own, members: addresses.filter(|address| !address.is_empty()).collect() }
 }
 
-fn register(metrics: &Registry, status: &Arc<Status>, neighbours: &Arc<Neighbours>) -> Result<()> {
+fn register(metrics: &Registry, status: &Arc<Status>, peers: &Arc<PeerStatus>) -> Result<()> {
     type Read = fn(&verbena_protocol::wire::Status) -> f64;
     type Count = fn(Frames) -> u64;
     let gauges: [(&str, &str, Read); 5] = [
@@ -482,8 +463,8 @@ fn register(metrics: &Registry, status: &Arc<Status>, neighbours: &Arc<Neighbour
         ("verbena_fabric_frames_resent_total", "Frames that were sent again.", |frames| frames.resent),
     ];
     for (name, help, read) in counters {
-        let neighbours = neighbours.clone();
-        metrics.counter_from(name, help, move || read(neighbours.frames()))?;
+        let peers = peers.clone();
+        metrics.counter_from(name, help, move || read(peers.frames()))?;
     }
     type Became = fn(Connections) -> u64;
     let counters: [(&str, &str, Became); 4] = [
@@ -493,8 +474,8 @@ fn register(metrics: &Registry, status: &Arc<Status>, neighbours: &Arc<Neighbour
         ("verbena_fabric_connections_refused_total", "Requests for one that came to nothing.", |all| all.refused),
     ];
     for (name, help, read) in counters {
-        let neighbours = neighbours.clone();
-        metrics.counter_from(name, help, move || read(neighbours.connections()))?;
+        let peers = peers.clone();
+        metrics.counter_from(name, help, move || read(peers.connections()))?;
     }
     type Went = fn(Messages) -> u64;
     let counters: [(&str, &str, Went); 7] = [
@@ -507,8 +488,8 @@ fn register(metrics: &Registry, status: &Arc<Status>, neighbours: &Arc<Neighbour
         ("verbena_fabric_receive_queue_dry_total", "Times that a receive queue had no buffer left.", |all| all.dry),
     ];
     for (name, help, read) in counters {
-        let neighbours = neighbours.clone();
-        metrics.counter_from(name, help, move || read(neighbours.messages()))?;
+        let peers = peers.clone();
+        metrics.counter_from(name, help, move || read(peers.messages()))?;
     }
     Ok(())
 }

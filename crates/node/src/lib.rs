@@ -5,13 +5,13 @@
 //! (CLOCK_BOOTTIME), a fabric, durable records and threads:
 //!
 //! ```text
-//!   programs ---- ipc, HTTP ----> [answers, api] ----reads------+
-//!                                                               v
+//!   programs -- ipc, HTTP --> [programs, http_api] ------reads----------+
+//!                                                                       v
 //!   other nodes -- fabric, port 1 --> [membership] --writes--> status, lease word <--reads-- hot paths of services
-//!                                        |    ^                 |
-//!                                  store |    | desk: prepared, | notices
-//!                                        v    | settled, stored v
-//!                                  state directory          [Service]s
+//!                                        |    ^                         |
+//!                                  store |    | mailbox: prepared,      | notices
+//!                                        v    | settled, stored         v
+//!                          [local]: state directory                [services]
 //! ```
 //!
 //! The code calls an incarnation a [`Life`] (rule C1). Its start number is durable before its fabric is opened. Its
@@ -22,65 +22,30 @@
 //! A panic on any thread of the helper ends the process with a signal: a helper that lost a part would be worse than none,
 //! because peers and programs would wait for what never comes.
 
-mod announced;
-mod answers;
-mod api;
-mod application;
-mod charts;
 mod config;
-mod desk;
-mod drain;
 mod error;
-mod explains;
-mod file;
+mod event;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzzing;
-mod habit;
 mod helper;
-mod history;
-mod hosting;
-mod keeping;
-mod life;
-mod loads;
-mod locks;
-mod mark;
+mod http_api;
+mod local;
 mod membership;
-mod memory;
-mod neighbours;
-mod open_updates;
-mod pages;
-mod parcel;
-mod place;
-mod pool;
-mod post;
-mod program_pages;
+mod programs;
 mod random;
-mod reads;
-mod records;
 mod retry;
-mod rings;
-mod seats;
-mod segments;
-mod service;
-mod status;
-mod store;
-mod successor;
-mod teller;
+mod services;
 mod thread;
-mod tickets;
-mod told;
-mod touched;
-mod waiting;
-mod windows;
 
-pub use application::Application;
 pub use config::{NodeConfig, Settings};
 pub use error::{Error, Result};
-pub use explains::{Explains, Explanation};
-pub use file::File;
+pub use event::{Event, Observer};
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use fuzzing::{Outcomes, node_message};
-pub use helper::{Event, Helper, Observer};
-pub use life::Life;
-pub use service::{Replies, Service};
+pub use helper::Helper;
+pub use http_api::explains::{Explains, Explanation};
+pub use http_api::file::File;
+pub use local::application::Application;
+pub use membership::life::Life;
+pub use membership::service::{Replies, Service};
