@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use verbena_terms::{Incarnation, Time};
 
-use crate::held::QuestionId;
+use crate::held::{QuestionId, Said};
 use crate::layout::End;
-use crate::moving::MOVES_AT_ONCE;
 use crate::node::{Action, AskOf, Memory};
 use crate::wire::{Message, Question, Reply};
 use crate::{Refusal, SegmentId};
@@ -59,6 +58,46 @@ impl Asks {
     pub(crate) fn span(&self) -> (u64, u64) {
         let of_requests = self.open.values().filter(|ask| matches!(ask.of, AskOf::Request(_)));
         (self.asked, of_requests.map(|ask| ask.order).min().unwrap_or(u64::MAX))
+    }
+}
+
+/// Which part of a member a question is for.
+enum Role {
+    /// It holds segments.
+    Home,
+    /// It knows segments by their names.
+    Registrar,
+    /// It may have copies, and operations in flight.
+    Member,
+}
+
+impl Question {
+    fn role(&self) -> Role {
+        match self {
+            Question::Allocate { .. }
+            | Question::Reserve(_)
+            | Question::Hold(_)
+            | Question::Drop { .. }
+            | Question::Yield(_)
+            | Question::Leave(_)
+            | Question::Adopt(_)
+            | Question::Release { .. }
+            | Question::Where(_)
+            | Question::Notice(_)
+            | Question::List { .. } => Role::Home,
+            Question::Moved(_)
+            | Question::Find(_)
+            | Question::Holder(_)
+            | Question::Bury { .. }
+            | Question::Report { .. }
+            | Question::Register(_)
+            | Question::Unregister { .. } => Role::Registrar,
+            Question::Key | Question::Forget { .. } => Role::Member,
+        }
+    }
+
+    fn is_report(&self) -> bool {
+        matches!(self, Question::Report { .. })
     }
 }
 
@@ -167,128 +206,50 @@ impl Memory {
             None => {}
         }
         let asker = QuestionId { from, number };
-        let is_registrar = self.registrar.is_open() && self.acts();
-        let done = |done: Result<(), Refusal>| done.map_or_else(Reply::Refused, |()| Reply::Done);
-        let found = |found: Result<&crate::Segment, Refusal>| {
-            found.map_or_else(Reply::Refused, |segment| Reply::Segment(segment.clone()))
+        let (said, actions) = match question.role() {
+            Role::Home if is_home => {
+                let Some(view) = self.view.clone() else { return };
+                let mut actions = vec![];
+                let said = self.home.on(asker, question, (&view, self.now), &mut actions);
+                (said, actions)
+            }
+            Role::Home => (self.instead_of_home(&question), vec![]),
+            // What homes report it hears before it is open.
+            Role::Registrar if question.is_report() || self.registrar.is_open() && self.acts() => {
+                (self.registrar.on(from, question), vec![])
+            }
+            Role::Registrar => (Said::Nothing, vec![]),
+            Role::Member => {
+                // A key is given however old the question is.
+                if let Question::Forget { id, end } = question {
+                    self.forget(from, number, id, end, out);
+                }
+                return;
+            }
         };
-        // Where copies are its home alone can say.
-        let known = |segment: &crate::Segment| match segment.has_copies() || segment.home != segment.id.home {
-            true => Reply::Held { id: segment.id, by: segment.home },
-            false => Reply::Segment(segment.clone()),
-        };
-        let elsewhere = |id| self.home.elsewhere(id, self.view.as_deref()?);
-        let question = match question {
-            Question::Allocate { token, .. } if let Some(id) = self.home.made_by(&token) => Question::Where(id),
-            question => question,
-        };
+        match said {
+            Said::Kept(reply) => {
+                self.remember(asker);
+                self.carry_out(actions, out);
+                self.reply(from, number, reply, out);
+            }
+            Said::Later => {
+                self.remember(asker);
+                self.carry_out(actions, out);
+            }
+            Said::Anew(answer) => self.say(from, Message::Answer { number, answer }, out),
+            Said::Nothing => {}
+        }
+    }
+
+    /// What is asked of a home that has no memory, or whose memory is not made yet.
+    fn instead_of_home(&self, question: &Question) -> Said {
         match question {
-            Question::Allocate { token, wanted, others } if is_home => {
-                self.remember(asker);
-                self.home_acts(out, |home, actions| home.allocate(asker, token, wanted, others, actions));
-            }
-            Question::Reserve(segment) if is_home => {
-                self.remember(asker);
-                self.home_acts(out, |home, actions| home.reserve(asker, segment, actions));
-            }
             // Others may have room.
             Question::Reserve(_) if self.has_no_memory() => {
-                self.remember(asker);
-                let refusal = Refusal::NoHome { who: self.me.to_string() };
-                self.reply(from, number, Reply::Refused(refusal), out);
+                Said::Kept(Reply::Refused(Refusal::NoHome { who: self.me.to_string() }))
             }
-            Question::Hold(segment) if is_home => {
-                self.remember(asker);
-                let answer = self.home.hold(segment);
-                self.reply(from, number, answer, out);
-            }
-            Question::Drop { id, end } if is_home => {
-                self.remember(asker);
-                self.home_acts(out, |home, actions| home.drop_copy(id, end, actions));
-                self.reply(from, number, Reply::Done, out);
-            }
-            Question::Release { id, .. } | Question::Where(id) | Question::Notice(id) | Question::Yield(id)
-                if self.home.is_comparing(id) => {}
-            Question::Release { id, .. } | Question::Where(id) | Question::Notice(id)
-                if is_home && elsewhere(id).is_some() =>
-            {
-                let answer = elsewhere(id).unwrap_or(Reply::Elsewhere(id));
-                self.say(from, Message::Answer { number, answer }, out);
-            }
-            Question::Yield(_) if self.home.moving() >= MOVES_AT_ONCE => {}
-            Question::Yield(id) if is_home => {
-                let Some(view) = self.view.clone() else { return };
-                if self.home.find(id).is_err() {
-                    return self.say(from, Message::Answer { number, answer: Reply::Done }, out);
-                }
-                let is_begun = self.home_acts(out, |home, actions| home.begin_move(id, from, &view, actions));
-                if is_begun {
-                    self.remember(asker);
-                    self.reply(from, number, Reply::Done, out);
-                }
-            }
-            Question::Leave(id) if is_home => {
-                self.remember(asker);
-                self.home_acts(out, |home, actions| home.leave(id, actions));
-                self.reply(from, number, Reply::Done, out);
-            }
-            Question::Adopt(segment) if is_home => {
-                self.remember(asker);
-                self.home_acts(out, |home, actions| home.adopted(asker, segment, actions));
-            }
-            Question::Moved(id) if is_registrar => {
-                self.remember(asker);
-                self.registrar.has_moved(id, from);
-                self.reply(from, number, Reply::Done, out);
-            }
-            Question::List { .. } if self.home.is_comparing_any() => {}
-            Question::Release { id, owner } if is_home => {
-                self.remember(asker);
-                self.home_acts(out, |home, actions| home.release(asker, id, owner, actions));
-            }
-            Question::Where(id) if is_home => {
-                let answer = found(self.home.find(id));
-                self.say(from, Message::Answer { number, answer }, out);
-            }
-            Question::Notice(id) if is_home => {
-                let answer = self.home.find(id).map(|segment| self.home.goes_in(segment.id, self.now));
-                let answer = answer.map_or_else(Reply::Refused, Reply::Notice);
-                self.say(from, Message::Answer { number, answer }, out);
-            }
-            Question::List { after, prefix } if is_home => {
-                let answer = self.home.list(after, &prefix, self.now);
-                self.say(from, Message::Answer { number, answer }, out);
-            }
-            Question::Find(name) if is_registrar => {
-                let answer = self.registrar.find(&name).map_or_else(Reply::Refused, known);
-                self.say(from, Message::Answer { number, answer }, out);
-            }
-            Question::Holder(id) if is_registrar => {
-                let answer = self.registrar.holder(id).map_or_else(Reply::Refused, |by| Reply::Held { id, by });
-                self.say(from, Message::Answer { number, answer }, out);
-            }
-            Question::Bury { name, owner } if is_registrar => {
-                self.remember(asker);
-                let answer = done(self.registrar.bury(&name, owner));
-                self.reply(from, number, answer, out);
-            }
-            Question::Report { page, pages, segments } => {
-                self.registrar.heard(from, page, pages, segments);
-                self.say(from, Message::Answer { number, answer: Reply::Done }, out);
-            }
-            Question::Register(segment) if is_registrar => {
-                self.remember(asker);
-                let answer = done(self.registrar.register(segment));
-                self.reply(from, number, answer, out);
-            }
-            Question::Unregister { name, id, end } if is_registrar => {
-                self.remember(asker);
-                self.registrar.unregister(&name, id, from, end);
-                self.reply(from, number, Reply::Done, out);
-            }
-            Question::Forget { id, end } => self.forget(from, number, id, end, out),
-            // It is asked again until this node can say.
-            _ => {}
+            _ => Said::Nothing,
         }
     }
 

@@ -62,6 +62,18 @@ pub(crate) struct QuestionId {
     pub(crate) number: u64,
 }
 
+/// What a part makes of a question.
+pub(crate) enum Said {
+    /// This, and the same to each copy of the question: it changed something.
+    Kept(Reply),
+    /// This, and to a copy of the question what is right then.
+    Anew(Reply),
+    /// It changes something, and an action answers it in time.
+    Later,
+    /// Nothing: it is asked again until there is an answer.
+    Nothing,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) enum Stage {
     /// Others that may hold copies.

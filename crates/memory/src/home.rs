@@ -12,6 +12,8 @@
 //! Memory that was released is free again when every member has said that it has nothing on its way to it (rule M2), and with the next view, which
 //! has other memory. What does not stand when a view ends is no more. What becomes of copies is in [`replicas`](crate::replicas).
 
+mod questions;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use verbena_cluster::View;

@@ -100,6 +100,11 @@ impl Memory {
     ) -> T {
         let mut actions = vec![];
         let said = event(&mut self.home, &mut actions);
+        self.carry_out(actions, out);
+        said
+    }
+
+    pub(crate) fn carry_out(&mut self, actions: Vec<HomeAction>, out: &mut Vec<Action>) {
         for action in actions {
             match action {
                 HomeAction::Post { id, at, steps } => self.post(Whose::Home(id), at, steps, Time::FAR, out),
@@ -111,7 +116,6 @@ impl Memory {
                 HomeAction::Note(note) => out.push(Action::Note(note)),
             }
         }
-        said
     }
 }
 

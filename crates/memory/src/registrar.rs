@@ -14,10 +14,11 @@ use std::sync::Arc;
 use verbena_cluster::View;
 use verbena_terms::Incarnation;
 
+use crate::held::Said;
 use crate::layout::End;
 use crate::recent::Recent;
 use crate::segment::registrar_of;
-use crate::wire::{MOST_SEGMENTS, Question};
+use crate::wire::{MOST_SEGMENTS, Question, Reply};
 use crate::{Refusal, Segment, SegmentId, SegmentName};
 
 /// Names that are remembered whose segments were reclaimed; those of which that is longer ago are not found.
@@ -126,6 +127,33 @@ impl Registrar {
         }
     }
 
+    /// A question of a member.
+    pub(crate) fn on(&mut self, from: Incarnation, question: Question) -> Said {
+        let done = |done: Result<(), Refusal>| Said::Kept(done.map_or_else(Reply::Refused, |()| Reply::Done));
+        match question {
+            Question::Report { page, pages, segments } => {
+                self.heard(from, page, pages, segments);
+                Said::Anew(Reply::Done)
+            }
+            Question::Find(name) => Said::Anew(self.find(&name).map_or_else(Reply::Refused, known)),
+            Question::Holder(id) => {
+                Said::Anew(self.holder(id).map_or_else(Reply::Refused, |by| Reply::Held { id, by }))
+            }
+            Question::Moved(id) => {
+                self.has_moved(id, from);
+                Said::Kept(Reply::Done)
+            }
+            Question::Register(segment) => done(self.register(segment)),
+            Question::Unregister { name, id, end } => {
+                self.unregister(&name, id, from, end);
+                Said::Kept(Reply::Done)
+            }
+            Question::Bury { name, owner } => done(self.bury(&name, owner)),
+            // Of other parts of a member.
+            _ => Said::Nothing,
+        }
+    }
+
     /// Which segment has this name.
     pub(crate) fn find(&self, name: &SegmentName) -> Result<&Segment, Refusal> {
         match self.names.get(name) {
@@ -187,6 +215,14 @@ impl Registrar {
             Err(error) => Err(error),
             Ok(segment) => Err(Refusal::Exists { name: segment.wanted.name.clone().unwrap_or_else(|| name.clone()) }),
         }
+    }
+}
+
+/// Where copies are its home alone can say.
+fn known(segment: &Segment) -> Reply {
+    match segment.has_copies() || has_moved(segment) {
+        true => Reply::Held { id: segment.id, by: segment.home },
+        false => Reply::Segment(segment.clone()),
     }
 }
 
