@@ -41,7 +41,7 @@ fn check_name(name: &OsStr) -> Result<()> {
     match name.len() {
         1..=MAX_NAME_BYTES => Ok(()),
         bytes => {
-            let problem = format!("a lock's name of {bytes} bytes: it has 1 to {MAX_NAME_BYTES} bytes");
+            let problem = format!("a lock's name of {bytes} bytes: it must have 1 to {MAX_NAME_BYTES} bytes");
             Err(Error::Refused { problem, exit_code: 2 })
         }
     }

@@ -209,7 +209,7 @@ fn exit_codes_say_how_it_went() {
     assert_eq!((code, &said[..]), (Some(75), "verbena: x: the lock was not free within 50ms\n"));
     other.release(held).unwrap();
     let (code, said) = run(&[&"n".repeat(1025), "--", "true"]);
-    assert!(code == Some(1) && said.contains("a lock's name of 1025 bytes: it must have 1 to 1024"), "{said}");
+    assert!(code == Some(2) && said.contains("a lock's name of 1025 bytes: it must have 1 to 1024"), "{said}");
     for wrong in
         [&["x"][..], &["--no-wait", "--timeout", "1s", "x", "--", "true"], &["--timeout", "soon", "x", "--", "true"]]
     {
