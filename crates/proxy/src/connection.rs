@@ -345,6 +345,14 @@ impl Asked {
         Asked { on: On::Stream(streams.clone()), version: Version::HTTP_2 }
     }
 
+    /// Those among which it is one, of a connection of HTTP/2.
+    pub fn streams(&self) -> Option<Arc<Streams>> {
+        match &self.on {
+            On::Connection(_) => None,
+            On::Stream(streams) => Some(streams.clone()),
+        }
+    }
+
     /// The answer, on its way out.
     pub fn answered(self, mut response: Response<Body>) -> Response<Answering> {
         let has_length =

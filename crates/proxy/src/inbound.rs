@@ -225,12 +225,21 @@ impl Inbound {
     ) {
         let streams = Arc::new(Streams::default());
         let (exchange, opened) = (self.exchange.clone(), streams.clone());
+        let (tunnels, closing) = (self.tunnels.clone(), ending.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
             let asked = Asked::on_stream(&opened);
             client.tells(&mut request);
-            exchange.respond(request, client.address.ip().to_canonical(), asked)
+            let address = client.address.ip().to_canonical();
+            match &tunnels {
+                Some(tunnels) => tunnels.respond(&exchange, request, address, asked, &closing),
+                None => exchange.respond(request, address, asked),
+            }
         });
-        let connection = http2::Builder::new(TokioExecutor::new())
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        if self.tunnels.is_some() {
+            http2.enable_connect_protocol();
+        }
+        let connection = http2
             .max_concurrent_streams(self.streams)
             .max_header_list_size(LONGEST_HEAD as u32)
             .max_send_buf_size(CONNECTION_BUFFER)

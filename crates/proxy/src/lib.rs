@@ -54,6 +54,7 @@ mod streams;
 mod tunnel;
 mod update;
 mod upload;
+mod websocket_key;
 
 pub use config::{Hits, OriginHttp, ProxyConfig};
 pub use error::ProxyError;

@@ -6,6 +6,9 @@
 //!                                                          +--any other answer-->  passed on, and the connection ends
 //! ```
 //!
+//! Over HTTP/2 a client asks by `CONNECT` with `:protocol = websocket` (RFC 8441), and gets 200 in the place of 101. The application is asked over HTTP/1.1 all the same, by a
+//! question of the proxy's own ([`WebSocketKey`]).
+//!
 //! Until the application has said 101 nothing but the request is sent to it: what a client sent behind it may be the next request as well as the beginning of
 //! another protocol, and only one of the two ends may decide which. No other protocol than `websocket` is passed, `h2c` least of all: in it requests would pass
 //! that no rule here has checked.
@@ -21,6 +24,7 @@ use std::time::Duration;
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::{Body as _, Incoming};
+use hyper::ext::Protocol;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
@@ -33,8 +37,11 @@ use crate::body::Body;
 use crate::connection::Asked;
 use crate::exchange::{Exchange, Unanswered};
 use crate::observed::{Counted, Done};
+use crate::origin::Failure;
 use crate::proxy_protocol::Ends;
 use crate::responding::Responding;
+use crate::streams::Streams;
+use crate::websocket_key::{ACCEPT, KEY, WebSocketKey};
 
 /// The one protocol that is passed.
 const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
@@ -53,8 +60,10 @@ struct Wish {
     head: http::request::Parts,
     route: Route,
     client: IpAddr,
-    /// The client's end, once its 101 is out.
+    /// The client's end, once its 101 or 200 is out.
     end: OnUpgrade,
+    /// The connection of which it becomes a stream, where that is one of HTTP/2.
+    streams: Option<Arc<Streams>>,
     ending: watch::Receiver<()>,
 }
 
@@ -77,7 +86,7 @@ impl Tunnels {
             return exchange.respond(request, client, asked);
         };
         let end = hyper::upgrade::on(&mut request);
-        let wish = Wish { head, route, client, end, ending: ending.clone() };
+        let wish = Wish { head, route, client, end, streams: asked.streams(), ending: ending.clone() };
         Responding::later(asked, self.clone().open(exchange.clone(), wish))
     }
 
@@ -99,26 +108,52 @@ impl Tunnels {
     }
 
     async fn ask(&self, exchange: &Exchange, wish: Wish, place: OwnedSemaphorePermit) -> Response<Body> {
-        let Wish { head, route, client, end, ending } = wish;
+        let Wish { head, route, client, end, streams, ending } = wish;
         let (mut head, hidden) =
             exchange.outgoing(head, Intent::Pass(Reason::Upgrade), Conditions::All, &route, client);
         head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         head.headers.insert(UPGRADE, WEBSOCKET);
+        // Of HTTP/1.1 the client asks itself, and sees itself what is answered.
+        let key = match &streams {
+            None => None,
+            Some(_) => match WebSocketKey::new() {
+                Some(key) => Some(key),
+                None => return exchange.failed(Failure::Unreachable, "bypass"),
+            },
+        };
+        if let Some(key) = &key {
+            head.headers.insert(KEY, key.value());
+        }
+        let closing = if streams.is_some() { |response| response } else { closing };
         let mut answered = match exchange.connections.upgrade(&head).await {
             Ok(answered) => answered,
             Err(failure) => return closing(exchange.failed(failure, "bypass")),
         };
         let noted = forwarded("bypass", Some(Reason::Upgrade.name()));
         if answered.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return closing(exchange.passed(answered, (&hidden, route.mode), noted, None));
+            // To a client of HTTP/2 each 2xx would say that there is a tunnel.
+            return match streams.is_some() && answered.status().is_success() {
+                true => exchange.failed(Failure::Broken, "bypass"),
+                false => closing(exchange.passed(answered, (&hidden, route.mode), noted, None)),
+            };
+        }
+        if key.as_ref().is_some_and(|key| !key.is_answered_by(answered.headers())) {
+            return exchange.failed(Failure::Broken, "bypass");
         }
         let other_end = hyper::upgrade::on(&mut answered);
         let mut response = exchange.passed(answered, (&hidden, route.mode), noted, None);
         *response.body_mut() = Body::empty();
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        response.headers_mut().insert(UPGRADE, WEBSOCKET);
+        if streams.is_some() {
+            *response.status_mut() = StatusCode::OK;
+            response.headers_mut().remove(ACCEPT);
+        } else {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            response.headers_mut().insert(UPGRADE, WEBSOCKET);
+        }
         let (observed, patience) = (exchange.cache.observed.clone(), self.patience);
         let opening = exchange.client_patience;
+        // Its connection does not rest while the tunnel is there.
+        let under_way = streams.map(UnderWay::begin);
         tokio::spawn(async move {
             let _counted = Counted::new(&observed.tunnels);
             let ends = async { tokio::try_join!(end, other_end) };
@@ -126,27 +161,42 @@ impl Tunnels {
                 Ok(Ok((client, application))) => carry(client, application, patience, ending).await,
                 other => tracing::debug!(failed = ?other.map(|_| ()), "a tunnel did not come about"),
             }
-            drop(place);
+            drop((place, under_way));
         });
         response
     }
 }
 
+/// A tunnel among the streams of a connection.
+struct UnderWay(Arc<Streams>);
+
+impl UnderWay {
+    fn begin(streams: Arc<Streams>) -> Self {
+        streams.begins();
+        UnderWay(streams)
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.ends();
+    }
+}
+
 /// The head and the route of a request for a WebSocket that its route lets pass. One that may write is no such request: it is bracketed.
 fn wish(exchange: &Exchange, request: &Request<Incoming>) -> Option<(http::request::Parts, Route)> {
-    let mut protocols = request.headers().get_all(UPGRADE).iter();
-    let is_websocket = protocols.next().is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"));
-    let is_plain = request.method() == Method::GET
-        && request.version() == Version::HTTP_11
-        && request.body().is_end_stream()
-        && is_connections(request);
-    if !is_websocket || protocols.next().is_some() || !is_plain {
+    let is_wish = match request.version() {
+        Version::HTTP_2 => is_extended_connect(request),
+        Version::HTTP_11 => is_upgrade(request),
+        _ => false,
+    };
+    if !is_wish || !request.body().is_end_stream() && request.version() == Version::HTTP_11 {
         return None;
     }
     let mut copy = Request::new(());
-    *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
+    *copy.version_mut() = request.version();
     if let Some(ends) = request.extensions().get::<Ends>() {
         copy.extensions_mut().insert(*ends);
     }
@@ -158,6 +208,19 @@ fn wish(exchange: &Exchange, request: &Request<Incoming>) -> Option<(http::reque
     }
     let route = route.into_owned();
     Some((head, route))
+}
+
+/// A `GET` with `Upgrade: websocket` and no other protocol.
+fn is_upgrade<B>(request: &Request<B>) -> bool {
+    let mut protocols = request.headers().get_all(UPGRADE).iter();
+    let is_websocket = protocols.next().is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    is_websocket && protocols.next().is_none() && request.method() == Method::GET && is_connections(request)
+}
+
+/// A `CONNECT` to a path, for a WebSocket (RFC 8441 section 4).
+fn is_extended_connect<B>(request: &Request<B>) -> bool {
+    let protocol = request.extensions().get::<Protocol>();
+    request.method() == Method::CONNECT && protocol.is_some_and(|protocol| protocol.as_str() == "websocket")
 }
 
 /// Whether `Connection` says that `Upgrade` is meant for this connection (RFC 9110 section 7.8).
