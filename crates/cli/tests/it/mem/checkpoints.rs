@@ -36,7 +36,7 @@ fn read(part: &[u8]) -> (u32, u64, u64) {
 /// afterwards: so a checkpoint of parts of two runs would be seen.
 #[test]
 fn a_checkpoint_is_of_one_run() {
-    let cluster = Cluster::on_shm("500ms");
+    let cluster = Cluster::on_shm("2s");
     let _nodes = three(&cluster);
     connect(&cluster, "a").make_checkpoints("run", &options(3)).unwrap();
     let until = Instant::now() + Duration::from_secs(4);
@@ -142,7 +142,7 @@ fn save_all(memory: &mut Memory, number: u64) {
 
 #[test]
 fn who_was_believed_dead_changes_nothing() {
-    let cluster = Cluster::on_shm("500ms");
+    let cluster = Cluster::on_shm("2s");
     let _nodes = three(&cluster);
     let [mut a, mut b, mut c] = NAMES.map(|node| connect(&cluster, node));
     a.make_checkpoints("run", &options(3)).unwrap();
@@ -191,7 +191,7 @@ fn who_was_believed_dead_changes_nothing() {
 #[test]
 fn a_checkpoint_with_copies_outlives_a_home() {
     for dies in 1..3 {
-        let cluster = Cluster::on_shm("500ms");
+        let cluster = Cluster::on_shm("2s");
         let mut nodes: Vec<_> = three(&cluster).into_iter().collect();
         let dead = NAMES[dies];
         let mut memory = connect(&cluster, NAMES[(dies + 1) % 3]);

@@ -65,18 +65,18 @@ fn every_operation(cluster: &Cluster) {
 
 #[test]
 fn every_operation_on_shm() {
-    every_operation(&Cluster::on_shm("500ms"));
+    every_operation(&Cluster::on_shm("2s"));
 }
 
 #[test]
 fn every_operation_on_tcp() {
-    every_operation(&Cluster::on_tcp("500ms"));
+    every_operation(&Cluster::on_tcp("2s"));
 }
 
 /// A clear error each, and nothing changed.
 #[test]
 fn bad_input() {
-    let cluster = Cluster::on_shm("500ms");
+    let cluster = Cluster::on_shm("2s");
     cluster.set("[memory]\nshare = \"64KiB\"\nuser_share = \"40KiB\"\n");
     let _nodes = three(&cluster);
     let [mut a, mut b, _] = NAMES.map(|node| connect(&cluster, node));
@@ -116,7 +116,7 @@ fn bad_input() {
 /// What is gone is said to be gone, and a home that comes back has nothing of it.
 #[test]
 fn a_lost_home() {
-    let cluster = Cluster::on_shm("500ms");
+    let cluster = Cluster::on_shm("2s");
     let [a, b, c] = three(&cluster);
     let mut at_b = connect(&cluster, "b");
     let kept = at_b.allocate(NewSegment::of(64).named("kept").placed(Placement::Local)).unwrap();
@@ -148,7 +148,7 @@ fn a_lost_home() {
 /// What has a copy elsewhere goes on, with every value that was put, when its home is killed; and has a copy again after that.
 #[test]
 fn a_lost_home_of_what_has_copies() {
-    let cluster = Cluster::on_shm("500ms");
+    let cluster = Cluster::on_shm("2s");
     let [_a, _b, c] = three(&cluster);
     let mut at_b = connect(&cluster, "b");
     let new = NewSegment::of(8).named("kept").copied(2).placed(Placement::Node("c".into()));
@@ -183,7 +183,7 @@ fn a_lost_home_of_what_has_copies() {
 
 #[test]
 fn where_segments_are_placed() {
-    let cluster = Cluster::on_shm("500ms");
+    let cluster = Cluster::on_shm("2s");
     let _nodes = three(&cluster);
     let mut at_c = connect(&cluster, "c");
     let homes: Vec<_> =

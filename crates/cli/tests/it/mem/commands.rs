@@ -48,7 +48,7 @@ pub fn refused(cluster: &Cluster, arguments: &[&str], input: &[u8]) -> (Option<i
 
 #[test]
 fn what_a_user_types() {
-    let cluster = Cluster::on_shm("500ms");
+    let cluster = Cluster::on_shm("2s");
     let _nodes = three(&cluster);
     let version =
         said(&cluster, "a", &["put", "greeting", "--new", "--coherence", "read", "--placement", "c"], b"hello");
@@ -91,7 +91,7 @@ fn what_a_user_types() {
 
 #[test]
 fn how_often_a_segment_is_written() {
-    let cluster = Cluster::on_shm("500ms");
+    let cluster = Cluster::on_shm("2s");
     let _nodes = three(&cluster);
     let mut program = super::connect(&cluster, "a");
     for name in ["idle", "busy"] {
@@ -121,7 +121,7 @@ fn how_often_a_segment_is_written() {
 
 #[test]
 fn wrong_arguments_are_named() {
-    let cluster = Cluster::on_shm("500ms");
+    let cluster = Cluster::on_shm("2s");
     let _nodes = three(&cluster);
     said(&cluster, "a", &["new", "x", "--size", "8B"], b"");
     let cases: [(&[&str], &[u8], i32, &str); 11] = [
@@ -146,7 +146,7 @@ fn wrong_arguments_are_named() {
 
 #[test]
 fn what_processes_save_together() {
-    let cluster = Cluster::on_shm("500ms");
+    let cluster = Cluster::on_shm("2s");
     let _nodes = three(&cluster);
     said(&cluster, "a", &["checkpoint", "new", "run", "--processes", "2", "--size", "1KiB"], b"");
     let join = |process: &str| {
@@ -197,7 +197,7 @@ fn what_processes_save_together() {
 
 #[test]
 fn standard_input_and_output_are_called_by_a_dash() {
-    let cluster = Cluster::on_shm("500ms");
+    let cluster = Cluster::on_shm("2s");
     let _nodes = three(&cluster);
     said(&cluster, "a", &["put", "greeting", "-", "--new"], b"hello");
     assert_eq!(said(&cluster, "b", &["get", "greeting", "--out", "-"], b""), "hello");

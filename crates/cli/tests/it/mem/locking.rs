@@ -88,7 +88,7 @@ fn who_waits_for_a_lock_waits_for_what_was_put_under_it() {
 
 #[test]
 fn locks_of_segments_keep_each_other_out() {
-    let cluster = Cluster::on_shm("500ms");
+    let cluster = Cluster::on_shm("2s");
     let _nodes = three(&cluster);
     let (mut at_a, mut at_b) = (connect(&cluster, "a"), connect(&cluster, "b"));
     let id = at_a.allocate(NewSegment::of(8).named("counter")).unwrap().id;

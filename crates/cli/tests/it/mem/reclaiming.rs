@@ -127,17 +127,17 @@ fn with_notice(cluster: &Cluster, is_shm: bool) {
 
 #[test]
 fn memory_is_the_systems_again_on_shm() {
-    with_notice(&Cluster::on_shm("500ms"), true);
+    with_notice(&Cluster::on_shm("2s"), true);
 }
 
 #[test]
 fn memory_is_the_systems_again_on_tcp() {
-    with_notice(&Cluster::on_tcp("500ms"), false);
+    with_notice(&Cluster::on_tcp("2s"), false);
 }
 
 #[test]
 fn what_nobody_has_room_for_is_gone() {
-    let cluster = Cluster::on_shm("500ms");
+    let cluster = Cluster::on_shm("2s");
     let [a, _b, _c] = three(&cluster);
     let (mut at_b, mut at_c) = (connect(&cluster, "b"), connect(&cluster, "c"));
     fill(&mut at_b, "small", MIB / 2);
@@ -180,7 +180,7 @@ fn what_nobody_has_room_for_is_gone() {
 /// Its home is given to who holds the other copy, and a third node gets one; whoever puts goes on.
 #[test]
 fn copies_stay_as_many() {
-    for cluster in [Cluster::on_shm("500ms"), Cluster::on_tcp("500ms")] {
+    for cluster in [Cluster::on_shm("2s"), Cluster::on_tcp("2s")] {
         let _nodes = three(&cluster);
         let mut at_b = connect(&cluster, "b");
         let new = NewSegment::of(8).named("kept").copied(2).placed(Placement::Node("a".into()));
@@ -216,7 +216,7 @@ fn copies_stay_as_many() {
 
 #[test]
 fn a_reclaim_that_is_taken_back_takes_nothing() {
-    let cluster = Cluster::on_shm("500ms");
+    let cluster = Cluster::on_shm("2s");
     let [a, _b, c] = three(&cluster);
     let mut at_b = connect(&cluster, "b");
     fill(&mut at_b, "kept", MIB);
@@ -242,7 +242,7 @@ fn a_reclaim_that_is_taken_back_takes_nothing() {
 
 #[test]
 fn what_cannot_be_reclaimed() {
-    let cluster = Cluster::on_shm("500ms");
+    let cluster = Cluster::on_shm("2s");
     cluster.set("[memory]\nshare = \"8MiB\"\n");
     let _nodes = three(&cluster);
     let cases: [(&[&str], i32, &str); 4] = [
@@ -264,7 +264,7 @@ fn what_cannot_be_reclaimed() {
 #[test]
 fn a_segment_of_the_largest_size_fits_with_the_defaults() {
     const LARGEST: u64 = 16 << 20;
-    let cluster = Cluster::on_shm("500ms");
+    let cluster = Cluster::on_shm("2s");
     let _nodes = three(&cluster);
     let mut program = connect(&cluster, "a");
     program.allocate(NewSegment::of(LARGEST).named("largest")).unwrap();

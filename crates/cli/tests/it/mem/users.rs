@@ -91,7 +91,7 @@ fn what_another_user_owns_is_not_to_be_had() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: only root can become another user");
     }
-    let cluster = Cluster::on_tcp("500ms");
+    let cluster = Cluster::on_tcp("2s");
     let stranger = Stranger::at(&cluster);
     let nodes = ["a", "b"].map(|name| cluster.start(name));
     let _third = cluster.start_changed("c", |command| {
