@@ -34,7 +34,7 @@ pub(crate) struct Board {
     holders_of_everything: u32,
     /// The generation that the everything word had when it became busy, while nothing came of all that held it since.
     everything_before: Option<u64>,
-    /// P3: what comes of one of them counts.
+    /// Rule P3; off, what came of one update is forgotten when nothing came of the last one (tests alone).
     voids_alone: bool,
     purge: Word,
     holders_of_purge: u32,
@@ -174,9 +174,9 @@ impl Board {
         self.set_everything(Word::new(self.everything.generation() + u64::from(moved), left > 0), out);
     }
 
-    /// The same where nothing came of what held it. If nothing came of all that held it with it, the word is what it was before: while it was busy no copy
-    /// was compared with it and no registration accepted, so nobody can tell.
-    pub(crate) fn release_everything_unmoved(&mut self, out: &mut Vec<HomeAction>) {
+    /// Gives the everything word back for an update of which nothing came. If nothing came of any update that held the word since it became busy, it is what it was before. Otherwise it is bumped.
+    /// While it was busy no copy was good by it and no registration was accepted, so no proxy has used the generations in between.
+    pub(crate) fn release_everything_void(&mut self, out: &mut Vec<HomeAction>) {
         let left = self.release_holder_of_everything();
         let before = self.everything_before.filter(|_| left == 0);
         let generation = before.unwrap_or_else(|| self.everything.generation() + 1);
@@ -279,14 +279,14 @@ mod tests {
         assert!(is_as_before(|board, out| {
             board.hold_everything(out);
             assert!(board.everything.is_busy());
-            board.release_everything_unmoved(out);
+            board.release_everything_void(out);
         }));
         assert!(is_as_before(|board, out| {
             board.hold_everything(out);
             board.hold_everything(out);
-            board.release_everything_unmoved(out);
+            board.release_everything_void(out);
             assert!(board.everything.is_busy(), "the second is still open");
-            board.release_everything_unmoved(out);
+            board.release_everything_void(out);
         }));
     }
 
@@ -296,12 +296,12 @@ mod tests {
             board.hold_everything(out);
             board.hold_everything(out);
             board.release_everything(true, out);
-            board.release_everything_unmoved(out);
+            board.release_everything_void(out);
         }));
         assert!(!is_as_before(|board, out| {
             board.hold_everything(out);
             board.hold_everything(out);
-            board.release_everything_unmoved(out);
+            board.release_everything_void(out);
             board.release_everything(true, out);
         }));
     }

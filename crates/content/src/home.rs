@@ -5,7 +5,7 @@
 //! writes into its own word at the updater. It is asked by proxies whether a page that they made may be stored.
 //!
 //! What an updater's incarnation has open here changes in four ways: a begin adds, an end removes, a sync removes what
-//! it does not name, and the settling of a dead incarnation removes all. Whatever is removed bumps.
+//! it does not name, and the settling of a dead incarnation removes all. What is removed bumps, but for an update of everything of which nothing came.
 //!
 //! A node that becomes a home does not know what is open elsewhere. It keeps its everything word busy until every
 //! incarnation of the views up to its first has sent its whole open set in a view in which this node is a home, or
@@ -113,7 +113,7 @@ pub struct HomeCounts {
     pub awaiting: usize,
     /// Dead incarnations to be settled.
     pub leaving: usize,
-    /// Movements since this home began.
+    /// Movements since this home began, but for those of everything.
     pub clock: u64,
 }
 
@@ -396,7 +396,7 @@ impl Home {
             self.land(*dependency);
         }
         match open.scope {
-            Scope::Everything if came == Came::Nothing => self.board.release_everything_unmoved(out),
+            Scope::Everything if came == Came::Nothing => self.board.release_everything_void(out),
             Scope::Everything => self.board.release_everything(moves, out),
             Scope::All => {
                 self.board.release_everything(moves, out);
@@ -411,7 +411,7 @@ impl Home {
         }
     }
 
-    /// Clock and stamps say what an update moved that the everything word does not: whoever compares the clock compares that word too.
+    /// Clock and stamps say what an update moved that the everything word does not: coherent pages, which alone an update of everything touches, compare that word too.
     fn move_clock(&mut self, scope: &Scope, out: &mut Vec<HomeAction>) {
         if *scope != Scope::Everything {
             self.board.move_clock(scope.dependencies(), out);

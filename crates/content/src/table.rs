@@ -11,7 +11,7 @@
 //!   32  | 0                              |
 //!   64  +--------------------------------+
 //!       | everything                     |   [generation : 63 | busy : 1]
-//!   72  | clock                          |   movements at this home
+//!   72  | clock                          |   movements at this home, but for those of everything
 //!   80  | purge                          |   [generation : 63 | busy : 1]
 //!   88  | hard word of the purge word    |   generation of the last hard purge of all
 //!   96  | change word of the purge word  |   generation of the last update of all that was not soft

@@ -9,11 +9,13 @@
 //!      |                                 |    |
 //!      | deadline                outcome |    | outcome known, view or lease changed
 //!      v                         unknown v    v
-//!    ended (503)                     unknown  confirming (begun again under a new number)
+//!  ended, void (503)                 unknown  confirming (begun again under a new number)
 //!                                        |        |  every home acknowledged, checked again
 //!                    longest transaction v        v
 //!                                      ended    ended
 //! ```
+//!
+//! What was not sent, or was refused, ends from *forwarded* at once, and is void: homes are told that nothing came of it.
 //!
 //! All but *ended* are in the open set, which every home of the view knows. A new view starts every stream anew with the
 //! open set; the view may be acknowledged when every home of it has that, and from the moment that the view is learnt
@@ -238,6 +240,7 @@ impl Updater {
         let Some(update) = self.updates.get_mut(&id) else { return };
         let State::Forwarded(check) = update.state else { return };
         match outcome {
+            Outcome::Purged => self.end(id, now, out),
             Outcome::NotSent => self.void(id, now, out),
             // It is no matter who heard of what was not written.
             Outcome::Refused => {

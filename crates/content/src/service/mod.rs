@@ -256,7 +256,7 @@ impl Content {
     /// # Errors
     /// As with [`begin`](Self::begin): nothing is purged then.
     pub async fn purge(&self, change: Change, scope: Scope) -> Result<(), Refused> {
-        self.begin_as(change, scope).await.map(Ticket::not_sent)
+        self.begin_as(change, scope).await.map(Ticket::purged)
     }
 
     /// How it was a moment ago.
@@ -379,6 +379,11 @@ impl Ticket {
             Ok(()) => finish.await.unwrap_or(Finish::Close),
             Err(_) => Finish::Close,
         }
+    }
+
+    /// It was a purge: there is nothing to be sent, and what it touched stays out.
+    fn purged(mut self) {
+        self.end(Outcome::Purged);
     }
 
     /// Not one byte of it was sent.

@@ -13,6 +13,8 @@ pub enum Outcome {
     Answered,
     /// It has answered, and what it answered says that it wrote nothing.
     Refused,
+    /// It was a purge, which is over once every home has acknowledged it.
+    Purged,
     /// Not one byte of it was sent.
     NotSent,
     /// It was sent, at least in part, and no whole answer came: it may still reach the database.

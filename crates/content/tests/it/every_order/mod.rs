@@ -66,27 +66,40 @@ fn an_updater_leaves() {
     explore("updater leaves", Change::ProxyLeaves, &row(), ACROSS, &larger);
 }
 
-/// What may be refused: updates of everything by both proxies.
-fn refused(change: Change, bounds: Bounds) -> World {
-    let mut world = World::new(change, bounds, row());
-    world.touched = Scope::Everything;
+/// Updates of everything, which may be refused, by both proxies or by the second alone; and a page that depends on this.
+fn refused(change: Change, bounds: Bounds, page: &Scope, first: Scope) -> World {
+    let mut world = World::new(change, bounds, page.clone());
+    world.touched = [first, Scope::Everything];
     world
 }
 
+const BOTH: Bounds = Bounds { both: true, reads: 2, ..ALONE };
+
 #[test]
 fn updates_of_everything_of_which_some_are_refused() {
-    let usual = Bounds { both: true, reads: 2, ..ALONE };
-    explore_as("refused", |bounds| refused(Change::Nothing, bounds), usual, &[Bounds { reads: 3, ..usual }]);
+    for page in [row(), Scope::Everything] {
+        let world = |bounds| refused(Change::Nothing, bounds, &page, Scope::Everything);
+        explore_as("refused", world, BOTH, &[Bounds { reads: 3, ..BOTH }]);
+    }
+}
+
+#[test]
+fn an_update_of_everything_may_be_refused_beside_one_of_a_row() {
+    for page in [row(), Scope::Everything] {
+        let world = |bounds| refused(Change::Nothing, bounds, &page, row());
+        explore_as("refused beside a row's", world, BOTH, &[Bounds { reads: 3, ..BOTH }]);
+    }
 }
 
 #[test]
 fn an_update_of_everything_may_be_refused_while_the_pages_home_joins() {
-    explore_as("refused, home joins", |bounds| refused(Change::HomeJoins, bounds), ACROSS, &[TWICE]);
+    let world = |bounds| refused(Change::HomeJoins, bounds, &row(), Scope::Everything);
+    explore_as("refused, home joins", world, ACROSS, &[TWICE]);
 }
 
 #[test]
 fn an_update_that_is_refused_must_not_hide_another() {
-    let mut world = refused(Change::Nothing, Bounds { both: true, reads: 2, ..ALONE });
+    let mut world = refused(Change::Nothing, BOTH, &row(), Scope::Everything);
     world.rules.voids_alone = false;
     let checker = world.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     let path =

@@ -48,8 +48,8 @@ pub(crate) struct World {
     views: [Arc<View>; 2],
     bounds: Bounds,
     scope: Scope,
-    /// What updates touch.
-    pub touched: Scope,
+    /// What the updates of each proxy touch.
+    pub touched: [Scope; 2],
     pub rules: Rules,
 }
 
@@ -158,7 +158,15 @@ impl World {
             .map(PageId)
             .find(|page| home_of(page.0, &with_all) == Some(HOMES[1]))
             .expect("a page of the second home");
-        World { change, page, views: [old, new], bounds, scope, touched: Scope::of([ROW]), rules: Rules::ALL }
+        World {
+            change,
+            page,
+            views: [old, new],
+            bounds,
+            scope,
+            touched: [Scope::of([ROW]), Scope::of([ROW])],
+            rules: Rules::ALL,
+        }
     }
 
     fn is_member(&self, view: usize, who: Incarnation) -> bool {
@@ -419,7 +427,7 @@ impl Model for World {
                 }
                 Writing::Checked(_) => {
                     actions.push(Action::Commit(at));
-                    if self.touched == Scope::Everything {
+                    if self.touched[at] == Scope::Everything {
                         actions.push(Action::Refuse(at));
                     }
                 }
@@ -482,7 +490,7 @@ impl Model for World {
                 state.updates_left -= 1;
                 state.proxies[at].writing = Writing::Beginning;
                 let mut out = Vec::new();
-                state.proxies[at].updater.begin(self.touched.clone(), NOW, &mut out).expect("room for two");
+                state.proxies[at].updater.begin(self.touched[at].clone(), NOW, &mut out).expect("room for two");
                 self.updater_actions(&mut state, at, out);
             }
             Action::Commit(at) => {
