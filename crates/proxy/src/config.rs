@@ -104,7 +104,7 @@ section! {
         pub connections: usize as "NUMBER" = 10_000,
         /// Requests under way at once on a connection of HTTP/2; a client that opens more has them refused (REFUSED_STREAM), and may send them again.
         pub streams: usize as "NUMBER" = 128,
-        /// Connections at once that are tunnels (WebSocket), where a route says `upgrade = true`. Each is one of `connections` too; a client that wants one more gets 503.
+        /// Tunnels at once (WebSocket), where a route says `upgrade = true`. Each is a connection, one of `connections` too, or a stream of one; a client that wants one more gets 503.
         pub tunnels: usize as "NUMBER" = 1000,
         /// How long a tunnel may carry nothing, in neither direction, until it is closed.
         pub tunnel_timeout: Lapse as "TIME" = Lapse::seconds(600),

@@ -161,7 +161,7 @@ impl Observed {
                 "Time from the head of a writing request to its answer, begin and end at the homes included.",
             )?,
             connections: registry.level("verbena_proxy_connections", "Connections of clients.")?,
-            tunnels: registry.level("verbena_proxy_tunnels", "Connections of clients that are tunnels (WebSocket).")?,
+            tunnels: registry.level("verbena_proxy_tunnels", "Connections and streams of clients that are tunnels (WebSocket).")?,
             tunnels_refused: registry.counter(
                 "verbena_proxy_tunnels_refused_total",
                 "Tunnels that were refused because as many as may be were open.",

@@ -129,7 +129,7 @@ fn harmless(rule: &Rule, here: &Route, say: &mut impl FnMut(&str, String)) {
         (Writes::Announced, _) => "by writes = \"announced\" the application says what it touches",
         (Writes::Database, _) => "by writes = \"database\" the relay sees what is written",
         (Writes::UnsafeMethods, Mode::Standard) => {
-            "with mode = \"standard\" a write purges its own address, and only after a 2xx or 3xx"
+            "with mode = \"standard\" a write purges its own address, and after a refusal nothing"
         }
         (Writes::UnsafeMethods | Writes::Always, _) => return,
     };

@@ -21,14 +21,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::header::{CONNECTION, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, UPGRADE};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use hyper::body::{Body as _, Incoming};
 use hyper::ext::Protocol;
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, copy_bidirectional_with_sizes};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use verbena_caching::{Conditions, Intent, Reason, Request as Wanted, Route, received};
 
@@ -114,13 +114,7 @@ impl Tunnels {
         head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         head.headers.insert(UPGRADE, WEBSOCKET);
         // Of HTTP/1.1 the client asks itself, and sees itself what is answered.
-        let key = match &streams {
-            None => None,
-            Some(_) => match WebSocketKey::new() {
-                Some(key) => Some(key),
-                None => return exchange.failed(Failure::Unreachable, "bypass"),
-            },
-        };
+        let key = streams.is_some().then(WebSocketKey::new);
         if let Some(key) = &key {
             head.headers.insert(KEY, key.value());
         }
@@ -145,41 +139,65 @@ impl Tunnels {
         *response.body_mut() = Body::empty();
         if streams.is_some() {
             *response.status_mut() = StatusCode::OK;
-            response.headers_mut().remove(ACCEPT);
+            // Neither means anything of a 101, and of this 200 a length would be one of a body.
+            for name in [ACCEPT, CONTENT_LENGTH] {
+                response.headers_mut().remove(name);
+            }
         } else {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
             response.headers_mut().insert(UPGRADE, WEBSOCKET);
         }
-        let (observed, patience) = (exchange.cache.observed.clone(), self.patience);
+        let observed = exchange.cache.observed.clone();
         let opening = exchange.client_patience;
+        let patience = Patience { carries_nothing: self.patience, is_over: opening.min(self.patience) };
         // Its connection does not rest while the tunnel is there.
-        let under_way = streams.map(UnderWay::begin);
+        let stream = streams.map(TunnelStream::begin);
         tokio::spawn(async move {
             let _counted = Counted::new(&observed.tunnels);
             let ends = async { tokio::try_join!(end, other_end) };
             match timeout(opening, ends).await {
-                Ok(Ok((client, application))) => carry(client, application, patience, ending).await,
+                Ok(Ok((client, application))) => carry((client, stream), application, patience, ending).await,
                 other => tracing::debug!(failed = ?other.map(|_| ()), "a tunnel did not come about"),
             }
-            drop((place, under_way));
+            drop(place);
         });
         response
     }
 }
 
-/// A tunnel among the streams of a connection.
-struct UnderWay(Arc<Streams>);
+/// A tunnel among the streams of a connection of HTTP/2, which is watched for what moves on it.
+struct TunnelStream {
+    streams: Arc<Streams>,
+    /// A piece waits for the client.
+    is_owed: bool,
+}
 
-impl UnderWay {
+impl TunnelStream {
     fn begin(streams: Arc<Streams>) -> Self {
         streams.begins();
-        UnderWay(streams)
+        TunnelStream { streams, is_owed: false }
+    }
+
+    /// The client was offered a piece, and took it or did not.
+    fn offers(&mut self, is_taken: bool) {
+        match (self.is_owed, is_taken) {
+            (false, false) => self.streams.owes(),
+            (true, true) => self.streams.owes_no_more(),
+            _ => {}
+        }
+        self.is_owed = !is_taken;
+        if is_taken {
+            self.streams.moves();
+        }
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for TunnelStream {
     fn drop(&mut self) {
-        self.0.ends();
+        if self.is_owed {
+            self.streams.owes_no_more();
+        }
+        self.streams.ends();
     }
 }
 
@@ -190,7 +208,7 @@ fn wish(exchange: &Exchange, request: &Request<Incoming>) -> Option<(http::reque
         Version::HTTP_11 => is_upgrade(request),
         _ => false,
     };
-    if !is_wish || !request.body().is_end_stream() && request.version() == Version::HTTP_11 {
+    if !is_wish || !request.body().is_end_stream() {
         return None;
     }
     let mut copy = Request::new(());
@@ -237,15 +255,35 @@ fn closing(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
+/// How long a tunnel may carry nothing.
+#[derive(Clone, Copy)]
+struct Patience {
+    carries_nothing: Duration,
+    /// When the client has said its last: over HTTP/2 one that has gone looks like that.
+    is_over: Duration,
+}
+
 /// Passes bytes until both ends have said their last, or for too long none, or the proxy ends.
-async fn carry(client: Upgraded, application: Upgraded, patience: Duration, mut ending: watch::Receiver<()>) {
-    let moved = Arc::new(AtomicU64::new(0));
-    let mut client = Counting { stream: TokioIo::new(client), moved: moved.clone() };
-    let mut application = Counting { stream: TokioIo::new(application), moved: moved.clone() };
+async fn carry(
+    (client, stream): (Upgraded, Option<TunnelStream>),
+    application: Upgraded,
+    patience: Patience,
+    mut ending: watch::Receiver<()>,
+) {
+    let (moved, has_ended) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
+    let mut client = Counting::new(client, &moved);
+    (client.among, client.ended) = (stream, Some(has_ended.clone()));
+    let mut application = Counting::new(application, &moved);
     let idle = async {
-        let mut before = moved.load(Ordering::Relaxed);
+        let (mut before, mut patience_now) = (moved.load(Ordering::Relaxed), patience.carries_nothing);
         loop {
-            sleep(patience).await;
+            tokio::select! {
+                () = sleep(patience_now) => {}
+                () = has_ended.notified() => {
+                    patience_now = patience.is_over;
+                    continue;
+                }
+            }
             let now = moved.load(Ordering::Relaxed);
             if now == before {
                 return;
@@ -257,7 +295,7 @@ async fn carry(client: Upgraded, application: Upgraded, patience: Duration, mut 
         ended = copy_bidirectional_with_sizes(&mut client, &mut application, BUFFER, BUFFER) => {
             tracing::debug!(?ended, "a tunnel ended");
         }
-        () = idle => tracing::debug!("a tunnel carried nothing for {patience:?}"),
+        () = idle => tracing::debug!("a tunnel carried nothing for too long"),
         _ = ending.changed() => {}
     }
 }
@@ -266,20 +304,44 @@ async fn carry(client: Upgraded, application: Upgraded, patience: Duration, mut 
 struct Counting {
     stream: TokioIo<Upgraded>,
     moved: Arc<AtomicU64>,
+    /// If it is a stream of HTTP/2.
+    among: Option<TunnelStream>,
+    /// Told when it has said its last, where that is to be known.
+    ended: Option<Arc<Notify>>,
+}
+
+impl Counting {
+    fn new(end: Upgraded, moved: &Arc<AtomicU64>) -> Self {
+        Counting { stream: TokioIo::new(end), moved: moved.clone(), among: None, ended: None }
+    }
 }
 
 impl AsyncRead for Counting {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<IoResult<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.moved.fetch_add((buffer.filled().len() - before) as u64, Ordering::Relaxed);
+        let bytes = buffer.filled().len() - before;
+        self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
+        if bytes == 0
+            && read.is_ready()
+            && let Some(ended) = self.ended.take()
+        {
+            ended.notify_one();
+        }
+        if let Some(stream) = self.among.as_ref().filter(|_| read.is_ready()) {
+            stream.streams.moves();
+        }
         read
     }
 }
 
 impl AsyncWrite for Counting {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<IoResult<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if let Some(stream) = &mut self.among {
+            stream.offers(written.is_ready());
+        }
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<IoResult<()>> {

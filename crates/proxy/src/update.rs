@@ -57,23 +57,26 @@ async fn update(
         Err(refused) => return Ok(not_begun(&refused)),
     };
     let written = exchange.connections.write(&head, body).await;
-    let status = written.as_ref().ok().map(Response::status);
-    let is_refused = status.is_some_and(|status| harmless.contains(&status.as_u16()));
-    if !is_refused {
-        exchange.cache.observed.emptied(head.uri.path(), status);
-    }
+    let empties = |status| exchange.cache.observed.emptied(head.uri.path(), status);
     let answered = match written {
         Ok(answered) => answered,
         Err(failure) => {
             // Otherwise the ticket is dropped: the update's outcome is unknown.
-            if failure == Failure::Unreachable {
-                ticket.not_sent();
+            match failure {
+                Failure::Unreachable => ticket.not_sent(),
+                _ => empties(None),
             }
             return Ok(exchange.failed(failure, "method"));
         }
     };
     // Where nothing but the end of the connection ends an answer, half of it looks like the whole, and the write may be under way still.
     let is_framed = is_framed(answered.headers()) || answered.body().is_end_stream();
+    // A refusal that does not say where it ends may be half of one.
+    let status = answered.status();
+    let is_refused = is_framed && harmless.contains(&status.as_u16());
+    if !is_refused {
+        empties(Some(status));
+    }
     let open = Open { ticket, is_framed, is_refused };
     let noted = forwarded("method", is_refused.then_some("harmless"));
     let mut response = exchange.passed(answered, (&Hidden::default(), Mode::Coherent), noted, charging);

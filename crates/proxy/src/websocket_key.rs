@@ -18,11 +18,12 @@ const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 pub(crate) struct WebSocketKey(String);
 
 impl WebSocketKey {
-    /// `None`: the system gives no random bytes.
-    pub fn new() -> Option<Self> {
+    pub fn new() -> Self {
         let mut bytes = [0; 16];
-        ring::default_provider().secure_random.fill(&mut bytes).ok()?;
-        Some(WebSocketKey(STANDARD.encode(bytes)))
+        let filled = ring::default_provider().secure_random.fill(&mut bytes);
+        filled
+            .expect("invariant: the system gives random bytes, as it did for the handshake of the client's connection");
+        WebSocketKey(STANDARD.encode(bytes))
     }
 
     /// As a field.
@@ -60,7 +61,7 @@ mod tests {
         assert!(said(&["s3pPLMBiTxaQ9kYGzzhZRbK+xOo="]));
         assert!(!said(&[]) && !said(&["s3pPLMBiTxaQ9kYGzzhZRbK+xOp="]));
         assert!(!said(&["s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="]));
-        let (one, other) = (WebSocketKey::new().unwrap(), WebSocketKey::new().unwrap());
+        let (one, other) = (WebSocketKey::new(), WebSocketKey::new());
         assert!(one.0.len() == 24 && one.0 != other.0);
     }
 }

@@ -9,7 +9,7 @@ use sha1::{Digest, Sha1};
 use verbena_caching::Rule;
 use verbena_proxy::ProxyConfig;
 
-use crate::scene::visitor::{DATA, END_STREAM, Frame, HEADERS, SETTINGS};
+use crate::scene::visitor::{DATA, END_STREAM, Frame, HEADERS, RST_STREAM, SETTINGS};
 use crate::scene::{Asked, Client, Scene, Site, Visitor};
 
 /// `/ws` may become a tunnel.
@@ -359,4 +359,27 @@ fn streams_become_tunnels_where_a_route_lets_them_and_in_the_same_number() {
     scene.comes("the end of the tunnel", |scene| scene.gauge("verbena_proxy_tunnels") == 0.0);
     visitor.asks(3, 0, &CONNECT);
     scene.origin.asked("/ws");
+}
+
+/// Some applications never close. Over HTTP/2 a client that has gone, and one that has said its last, look alike.
+#[test]
+fn a_tunnel_whose_client_has_gone_is_not_kept_for_an_application_that_does_not_end_it() {
+    let (site, scene) = secure_scene(|config| {
+        routes(config);
+        config.client_timeout.0 = Duration::from_millis(300);
+    });
+    let mut visitor = Visitor::over_http2(scene.proxy.address(), &site);
+    visitor.asks(1, 0, &CONNECT);
+    let mut asked = scene.origin.asked("/ws");
+    // A length means nothing here.
+    let answer = switched(&asked).replace("Upgrade: websocket", "Content-Length: 5\r\nUpgrade: websocket");
+    asked.says(&answer);
+    assert_eq!(status(&visitor.next_of(HEADERS).unwrap()), "200");
+    scene.comes("the tunnel", |scene| scene.gauge("verbena_proxy_tunnels") == 1.0);
+    // As long as its client is there it may carry nothing.
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(scene.gauge("verbena_proxy_tunnels"), 1.0);
+    const CANCEL: [u8; 4] = [0, 0, 0, 8];
+    visitor.frame(RST_STREAM, 0, 1, &CANCEL).unwrap();
+    scene.comes("the end of the tunnel", |scene| scene.gauge("verbena_proxy_tunnels") == 0.0);
 }
