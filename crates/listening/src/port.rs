@@ -8,7 +8,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// A port that is taken: no other process can listen there, and clients are refused until this one [does](Self::listen).
+/// A port that is taken: clients are refused until this process [listens](Self::listen). Another process that listens there is seen when it is taken; one that begins to in between, when this
+/// process listens.
 #[derive(Debug)]
 pub struct Port {
     address: SocketAddr,

@@ -30,7 +30,9 @@ pub enum ClientError {
         reason: io::Error,
     },
     /// What was given is no address.
-    #[error("{at:?} is no address of a pool's server: write HOST:PORT, or the path of its socket")]
+    #[error(
+        "{at:?} is no address of a pool's server: write HOST:PORT, or the path of its socket, where no TLS is spoken"
+    )]
     Address {
         /// What was given.
         at: String,

@@ -61,14 +61,39 @@ impl MemcachedConfig {
         let addresses: Vec<_> =
             std::iter::once(self.listen).chain(self.listeners.iter().map(|listener| listener.address)).collect();
         let twice = self.listeners.iter().enumerate().filter_map(|(nth, listener)| {
-            let is_taken = listener.address.port() != 0 && addresses[..=nth].contains(&listener.address);
-            let problem = || format!("{} stands before it: each listener has an address of its own", listener.address);
-            is_taken.then(|| Contradiction::new(format!("listeners.{nth}.address"), problem()))
+            let other = addresses[..=nth].iter().find(|other| overlap(**other, listener.address));
+            let problem = |other: &SocketAddr| match *other == listener.address {
+                true => format!("{other} stands before it: each listener has an address of its own"),
+                false => format!("{other} stands before it, and is one address with this"),
+            };
+            other.map(|other| Contradiction::new(format!("listeners.{nth}.address"), problem(other)))
         });
         let half = (self.tls_cert.is_some() != self.tls_key.is_some()).then(|| {
             let (key, other) = if self.tls_cert.is_some() { ("tls_key", "tls_cert") } else { ("tls_cert", "tls_key") };
             Contradiction::new(key, format!("{other} needs it: a certificate and its private key go together"))
         });
         none.into_iter().chain(never).chain(unnamed).chain(twice).chain(half).collect()
+    }
+}
+
+/// Whether two listeners cannot have these addresses: an unspecified one is all of them, of either family where it is of IPv6.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_all = |all: SocketAddr, one: SocketAddr| all.ip().is_unspecified() && (all.is_ipv6() || one.is_ipv4());
+    one.port() == other.port()
+        && one.port() != 0
+        && (one.ip() == other.ip() || is_all(one, other) || is_all(other, one))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unspecified_address_is_every_one_of_its_port() {
+        let at = |one: &str, other: &str| overlap(one.parse().unwrap(), other.parse().unwrap());
+        assert!(at("127.0.0.1:1", "127.0.0.1:1") && at("0.0.0.0:1", "127.0.0.1:1") && at("[::1]:1", "[::]:1"));
+        assert!(at("[::]:1", "10.0.0.1:1"), "a socket of IPv6 takes clients of IPv4 too");
+        assert!(!at("127.0.0.1:1", "127.0.0.1:2") && !at("127.0.0.1:1", "127.0.0.2:1"));
+        assert!(!at("0.0.0.0:1", "[::1]:1") && !at("127.0.0.1:0", "127.0.0.1:0"));
     }
 }
