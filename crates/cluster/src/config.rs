@@ -280,7 +280,7 @@ fn of_length(text: &str) -> Option<String> {
 fn of_name(name: &str) -> Option<String> {
     let is_file = !name.contains(|letter: char| letter == '/' || letter.is_control()) && !matches!(name, "." | "..");
     of_length(name).or_else(|| {
-        (!is_file).then(|| format!("{name:?} cannot be the name of a file, and a node's files are called after it: leave out \"/\" and what is not printed"))
+        (!is_file).then(|| format!("{name:?} cannot be the name of a file, and a node's files are called after it: write letters, digits, \"-\" and \".\", without \"/\""))
     })
 }
 

@@ -96,7 +96,7 @@ const IN_FILES: [(&str, &str, &str); 11] = [
     ),
     ("[node]\napi = \"0.0.0.0:9090\"", "2:7: node.api", "put a proxy before it"),
     ("[pages]\nbegin_deadline = \"0s\"", "2:18: pages.begin_deadline", "10ms at least"),
-    ("[cluster]\nname = \"../shop\"", "2:8: cluster.name", "leave out \"/\""),
+    ("[cluster]\nname = \"../shop\"", "2:8: cluster.name", "without \"/\""),
     (
         "[memcached]\nlisten = \"127.0.0.1:11211\"\nlisteners = [{ address = \"127.0.0.1:11211\" }]",
         "memcached.listeners.0.address",
@@ -201,7 +201,7 @@ fn what_the_machine_refuses_is_told_with_what_to_do() {
 
 /// What no helper and no server need be asked about.
 #[test]
-fn a_wrong_command_line_is_one_whoever_would_be_asked() {
+fn a_wrong_command_line_is_told_before_any_server_is_asked() {
     let directory = tempfile::tempdir().unwrap();
     let long = "x".repeat(1025);
     for (words, what) in [

@@ -131,7 +131,7 @@ impl Driver {
             self.life_is_open();
         }
         while !self.participant.ended() && self.failed.is_none() {
-            self.look_at_desk();
+            self.look_at_mailbox();
             self.try_again();
             self.look_for_keeper();
             self.keep_files();
@@ -197,7 +197,7 @@ impl Driver {
         }
     }
 
-    fn look_at_desk(&mut self) {
+    fn look_at_mailbox(&mut self) {
         let found = self.parts.mailbox.take();
         match found.start_stored {
             Some(Ok(())) => self.waiting.to_open = Some((self.participant.incarnation(), Time::ZERO)),

@@ -9,7 +9,7 @@ use verbena_protocol::wire::Answer;
 /// goes out without a detour through other threads.
 pub(crate) enum PendingReply {
     /// There is no request, or it was answered.
-    Nobody,
+    Over,
     /// The request's handler is about to look.
     Looks,
     /// The answer came first, perhaps with a descriptor.
@@ -26,11 +26,11 @@ impl PendingReply {
 
     /// The same, and hands this over with it.
     pub(crate) fn tell_with(&mut self, what: Answer, descriptor: Option<OwnedFd>) {
-        *self = match std::mem::replace(self, PendingReply::Nobody) {
+        *self = match std::mem::replace(self, PendingReply::Over) {
             PendingReply::Looks => PendingReply::Answered(what, descriptor),
             PendingReply::Waits(responder) => {
                 warn(responder.answer_with(what.encode(), descriptor));
-                PendingReply::Nobody
+                PendingReply::Over
             }
             other => other,
         }
@@ -38,10 +38,10 @@ impl PendingReply {
 
     /// Called by the request's handler: answers with what is there, or leaves the request to wait.
     pub(crate) fn look(&mut self, request: Request<'_>) {
-        *self = match std::mem::replace(self, PendingReply::Nobody) {
+        *self = match std::mem::replace(self, PendingReply::Over) {
             PendingReply::Answered(what, descriptor) => {
                 warn(request.answer_with(&what.encode(), descriptor.as_ref().map(AsFd::as_fd)));
-                PendingReply::Nobody
+                PendingReply::Over
             }
             _ => PendingReply::Waits(request.defer()),
         }

@@ -1,12 +1,15 @@
-//! What only the user may do whose process the node is, and root.
+//! What a node lets two users do alone: the one who runs it, and root.
 
 use verbena_protocol::memory::Failure;
 
-/// Why not.
+/// Why a request was refused, and of what kind the reason is.
 pub(crate) type Refused = (Failure, String);
 
-/// Whether it is the user whose process the node is, or root; `failure` and the reason for others.
-pub(crate) fn runs_it(user: u32, runs: u32, failure: Failure, because: &str) -> Result<(), Refused> {
+/// Lets the user who runs the node through, and root.
+///
+/// # Errors
+/// This failure, with what `because` says, for every other user.
+pub(crate) fn check_runs(user: u32, runs: u32, failure: Failure, because: &str) -> Result<(), Refused> {
     if user == runs || user == 0 {
         return Ok(());
     }

@@ -23,7 +23,7 @@ use verbena_terms::Rank;
 use crate::membership::history::millis;
 use crate::membership::status::{Names, Status};
 use crate::programs::pending_reply::{PendingReply, give};
-use crate::programs::rights::{Refused, runs_it};
+use crate::programs::rights::{Refused, check_runs};
 use crate::programs::staging::{Budget, Counted, Full, MOST_BYTES, Parcel};
 use crate::programs::windows;
 
@@ -364,7 +364,7 @@ fn target(which: &Which) -> Result<Target, Refused> {
 
 /// A node's memory is taken back by whose process the node is, or root.
 fn may_reclaim(user: u32, runs: u32) -> Result<(), Refused> {
-    runs_it(user, runs, Failure::NotYours, "what it offers is theirs to say")
+    check_runs(user, runs, Failure::NotYours, "what it offers is theirs to say")
 }
 
 fn info(segment: &Segment, goes_in: Option<Duration>, names: &Names) -> SegmentInfo {

@@ -8,11 +8,11 @@ use verbena_memory::service::OwnMemory;
 use verbena_protocol::memory::{Failure, MemoryAnswer, Pane};
 use verbena_terms::ViewNumber;
 
-use crate::programs::rights::{Refused, runs_it};
+use crate::programs::rights::{Refused, check_runs};
 
 /// The memory is that of all segments of the node: it is for the user whose process the node is, who can read it anyway, and root.
 pub(crate) fn may_read(user: u32, runs: u32) -> Result<(), Refused> {
-    runs_it(user, runs, Failure::Elsewhere, "values of others are in its memory too; a get reads this one")
+    check_runs(user, runs, Failure::Elsewhere, "values of others are in its memory too; a get reads this one")
 }
 
 /// Where it is in the memory of this view, and the memory, unless the program has it.
