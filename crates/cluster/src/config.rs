@@ -242,7 +242,7 @@ impl ClusterConfig {
             Some(_) if !etcd => {
                 wrong("address".into(), "goes with the provider etcd; here the list of members says it".into())
             }
-            Some(text) if of_length(text).is_some() => wrong("address".into(), of_length(text).unwrap_or_default()),
+            Some(text) if let Some(problem) = of_length(text) => wrong("address".into(), problem),
             None if etcd => wrong(
                 "address".into(),
                 "needed with the provider etcd: where the others reach this node, tcp://HOST:PORT".into(),
@@ -260,7 +260,7 @@ impl ClusterConfig {
             None if !self.members.is_empty() => {
                 wrong("name".into(), "needed to say which of cluster.members this node is".into())
             }
-            Some(name) if of_name(name).is_some() => wrong("name".into(), of_name(name).unwrap_or_default()),
+            Some(name) if let Some(problem) = of_name(name) => wrong("name".into(), problem),
             Some(name) if !self.members.is_empty() && self.members.iter().all(|member| member.name != *name) => {
                 wrong("name".into(), format!("{name:?} is not in cluster.members"));
             }

@@ -362,18 +362,15 @@ impl Asked {
             // To a client that asked for it hyper promises `keep-alive` all the same; `close` is stronger (RFC 9112 section 9.3).
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        let is_owed = match &self.on {
+        let mut is_owed = false;
+        match &self.on {
             On::Connection(talk) => {
                 talk.unfinished.store(ends_with_connection, Ordering::Relaxed);
                 talk.whole.store(false, Ordering::Relaxed);
                 talk.is_tunnel.store(response.status() == StatusCode::SWITCHING_PROTOCOLS, Ordering::Relaxed);
-                false
             }
-            On::Stream(streams) => {
-                streams.owes();
-                true
-            }
-        };
+            On::Stream(streams) => streams.owing(&mut is_owed, true),
+        }
         response.map(|body| Answering { body, asked: self, is_owed })
     }
 }
@@ -396,19 +393,14 @@ impl Answering {
         if polled.is_ready() {
             streams.moves();
         }
-        match (self.is_owed, owes) {
-            (true, false) => streams.owes_no_more(),
-            (false, true) => streams.owes(),
-            _ => {}
-        }
-        self.is_owed = owes;
+        streams.owing(&mut self.is_owed, owes);
     }
 }
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        if let (On::Stream(streams), true) = (&self.asked.on, self.is_owed) {
-            streams.owes_no_more();
+        if let On::Stream(streams) = &self.asked.on {
+            streams.owing(&mut self.is_owed, false);
         }
     }
 }

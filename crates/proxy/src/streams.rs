@@ -39,14 +39,13 @@ impl Streams {
         self.moves();
     }
 
-    /// A piece of an answer waits for the client.
-    pub fn owes(&self) {
-        self.owed.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The client took the piece, and the next one is not here yet or does not exist.
-    pub fn owes_no_more(&self) {
-        self.owed.fetch_sub(1, Ordering::Relaxed);
+    /// Whether a piece of an answer waits for the client from now on: `was` is whether one did. None does when the client took it and the next one is not here yet or does not exist.
+    pub fn owing(&self, was: &mut bool, is: bool) {
+        match (std::mem::replace(was, is), is) {
+            (false, true) => drop(self.owed.fetch_add(1, Ordering::Relaxed)),
+            (true, false) => drop(self.owed.fetch_sub(1, Ordering::Relaxed)),
+            _ => {}
+        }
     }
 
     /// Something moved.
@@ -145,12 +144,13 @@ mod tests {
         assert_eq!(watch.look(&streams, start + 4 * second), Verdict::Stay);
         assert_eq!(watch.look(&streams, start + 400 * second), Verdict::Stay);
         // The answer is there, and moves.
-        streams.owes();
+        let mut is_owed = false;
+        streams.owing(&mut is_owed, true);
         streams.moves();
         assert_eq!(watch.look(&streams, start + 401 * second), Verdict::Stay);
         assert_eq!(watch.look(&streams, start + 404 * second), Verdict::Stay);
         assert_eq!(watch.look(&streams, start + 405 * second), Verdict::GiveUp, "it is not taken");
-        streams.owes_no_more();
+        streams.owing(&mut is_owed, false);
         streams.ends();
         assert_eq!(watch.look(&streams, start + 406 * second), Verdict::Stay);
         assert_eq!(watch.look(&streams, start + 410 * second), Verdict::Leave, "idle");

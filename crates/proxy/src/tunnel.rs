@@ -180,12 +180,7 @@ impl TunnelStream {
 
     /// The client was offered a piece, and took it or did not.
     fn offers(&mut self, is_taken: bool) {
-        match (self.is_owed, is_taken) {
-            (false, false) => self.streams.owes(),
-            (true, true) => self.streams.owes_no_more(),
-            _ => {}
-        }
-        self.is_owed = !is_taken;
+        self.streams.owing(&mut self.is_owed, !is_taken);
         if is_taken {
             self.streams.moves();
         }
@@ -194,9 +189,7 @@ impl TunnelStream {
 
 impl Drop for TunnelStream {
     fn drop(&mut self) {
-        if self.is_owed {
-            self.streams.owes_no_more();
-        }
+        self.streams.owing(&mut self.is_owed, false);
         self.streams.ends();
     }
 }
