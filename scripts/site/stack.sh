@@ -33,7 +33,9 @@ is_open() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 sql() { mariadb --no-defaults -uroot --socket="$directory/mysql.sock" "$@"; }
 
 start_database() {
-    local common=(--no-defaults --datadir="$directory/data" --user="$(id -un)" --innodb-use-native-aio=0)
+    # A directory for temporary tables of its own: a server that starts removes what others have in a shared one.
+    mkdir -p "$directory/database-tmp"
+    local common=(--no-defaults --datadir="$directory/data" --tmpdir="$directory/database-tmp" --user="$(id -un)" --innodb-use-native-aio=0)
     mariadb-install-db "${common[@]}" --auth-root-authentication-method=normal --skip-test-db >"$directory/install-db.log" 2>&1 ||
         fail "mariadb-install-db failed: $(tail -n 5 "$directory/install-db.log")"
     start database mariadbd "${common[@]}" --socket="$directory/mysql.sock" --skip-networking --innodb-buffer-pool-size=64M \

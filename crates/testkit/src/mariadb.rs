@@ -38,7 +38,11 @@ impl Mariadb {
         let user = output(Command::new("id").arg("-un"));
         // Many servers at once have not enough of the kernel's requests of asynchronous input.
         let aio = "--innodb-use-native-aio=0".to_owned();
-        let common = [format!("--datadir={}", data.display()), format!("--user={}", user.trim()), aio];
+        // A server that starts removes what others have there: all call their temporary tables `#sql-`.
+        let temporary = directory.path().join("tmp");
+        std::fs::create_dir(&temporary).unwrap();
+        let temporary = format!("--tmpdir={}", temporary.display());
+        let common = [format!("--datadir={}", data.display()), format!("--user={}", user.trim()), temporary, aio];
         output(
             Command::new("mariadb-install-db")
                 .arg("--no-defaults")
