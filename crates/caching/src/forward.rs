@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use http::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CACHE_CONTROL, CONNECTION, COOKIE, EXPECT, EXPIRES, HOST, IF_MODIFIED_SINCE,
-    IF_NONE_MATCH, IF_RANGE, MAX_FORWARDS, TRANSFER_ENCODING, VIA,
+    IF_NONE_MATCH, IF_RANGE, MAX_FORWARDS, RANGE, TRANSFER_ENCODING, VIA,
 };
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, request};
@@ -195,7 +195,9 @@ pub fn for_origin(
             // Without `Range` it means nothing (RFC 9110 section 13.1.5).
             Conditions::All => &[IF_RANGE],
         };
-        for name in withheld {
+        // What has a `Range` here is a request of the cache's own, for a slice.
+        let is_for_slice = headers.contains_key(RANGE);
+        for name in withheld.iter().filter(|name| !is_for_slice || **name != IF_RANGE) {
             headers.remove(name);
         }
         if conditions == Conditions::Withheld {

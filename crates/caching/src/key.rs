@@ -12,6 +12,7 @@ use crate::cookies;
 use crate::fields::{ADDRESS, Fields, Kind};
 use crate::path::Readings;
 use crate::route::Route;
+use crate::slice::SliceSize;
 use crate::target::encoded_address;
 
 /// The name of a page in a cache: 128 bits of SipHash over host, path and query, the fields that applications make their own address from, and the values of
@@ -29,6 +30,8 @@ pub const MOST_PREFIXES: usize = 16;
 
 /// What a tag's input begins with, and that of no key does: there it is the length of a host.
 const TAG: u64 = u64::MAX;
+/// What the input of a slice's key begins with, and that of no other.
+const SLICE: u64 = u64::MAX - 1;
 
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -149,6 +152,17 @@ impl Keys {
         uri.authority().filter(|host| is_web && !host.as_str().contains('@'))?;
         let head = http::Request::get(uri).body(()).ok()?.into_parts().0;
         Some(self.of_address_alone(&head, &Route::default()))
+    }
+
+    /// Of a slice of a page that is stored in slices (rule H9).
+    pub fn of_slice(&self, page: Key, size: SliceSize, slice: u64) -> Key {
+        let mut hash = self.0;
+        hash.write_u64(SLICE);
+        hash.write_u128(page.0);
+        hash.write_u64(size.bytes());
+        hash.write_u64(slice);
+        let hash = hash.finish128();
+        Key(u128::from(hash.h1) << 64 | u128::from(hash.h2))
     }
 
     /// The strong validator of a body whose origin sent none.

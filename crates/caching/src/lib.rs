@@ -41,6 +41,7 @@ mod route;
 mod rule;
 #[cfg(test)]
 mod second_opinion;
+mod slice;
 mod status;
 mod store;
 mod target;
@@ -68,6 +69,7 @@ pub use reason::Reason;
 pub use request::{BESIDE_DATABASE, Bracket, Intent, Request};
 pub use route::{Cookies, Mode, Route, Routes, Writes};
 pub use rule::{CookieRule, QueryRule, Rule, parents, resolve};
+pub use slice::{FirstByte, SliceHead, SliceSize, first_byte, slice_of};
 pub use status::CacheStatus;
 pub use store::{Arrival, Stored, is_framed, store};
 pub use target::{encoded, encoded_address, is_unencoded};

@@ -53,6 +53,8 @@ pub enum Reason {
     TooLarge,
     /// The answer takes too long from its head to its end for others to wait for it.
     TooSlow,
+    /// A slice was asked for, and the answer is not that slice of a page with a strong tag (standard mode).
+    NoSlice,
     /// Answers that are on their way already take the memory that there is for them.
     TooMuch,
 }
@@ -92,6 +94,7 @@ impl Reason {
             Reason::TooLarge => "too-large",
             Reason::TooSlow => "too-slow",
             Reason::TooMuch => "too-much",
+            Reason::NoSlice => "no-slice",
         }
     }
 }

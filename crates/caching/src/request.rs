@@ -45,8 +45,10 @@ pub enum Bracket {
 pub struct Request {
     /// What it wants.
     pub intent: Intent,
-    /// The page it is about.
+    /// The page it is about, or the slice of it.
     pub key: Key,
+    /// The page by whose words an answer is validated. It has this key itself, unless the request is for a slice of it.
+    pub page: Key,
     /// It carries credentials: a stored answer is for it only if that says so ([`Stored::shared_with_credentials`](crate::Stored)), and so is storing.
     pub credentials: Option<Reason>,
     /// It wants a stored answer or 504 (RFC 9111 section 5.2.1.7).
@@ -72,14 +74,28 @@ impl Request {
         } else {
             None
         };
+        let key = keys.key(head, fields, route);
         Request {
             intent: intent(head, fields, has_body, route, control),
-            key: keys.key(head, fields, route),
+            key,
+            page: key,
             credentials,
             only_if_cached: control.only_if_cached,
             mode: route.mode,
             wishes: Wishes::of(&control),
         }
+    }
+}
+
+impl Request {
+    /// The same of the slice of its page that has this key ([`Keys::of_slice`]).
+    pub fn for_slice(self, key: Key) -> Self {
+        Request { intent: Intent::Look, key, ..self }
+    }
+
+    /// Whether it is for a slice.
+    pub fn is_for_slice(&self) -> bool {
+        self.key != self.page
     }
 }
 

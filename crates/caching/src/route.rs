@@ -11,6 +11,7 @@ use crate::names::Names;
 use crate::path::Readings;
 use crate::query::Query;
 use crate::rule::{Rule, resolve};
+use crate::slice::SliceSize;
 
 /// The rules for paths that begin with a prefix. The longest prefix that fits decides; how paths are compared, [`Routes`] says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +34,8 @@ pub struct Route {
     pub compress: Codings,
     /// Which languages the pages have.
     pub languages: Languages,
+    /// In slices of which size pages are stored. Standard mode alone.
+    pub slice: Option<SliceSize>,
 }
 
 /// By what copies of a route's pages are found to be good.
@@ -61,6 +64,7 @@ impl Default for Route {
             upgrade: false,
             compress: Codings::default(),
             languages: Languages::default(),
+            slice: None,
         }
     }
 }
@@ -147,6 +151,7 @@ fn more_careful<'a>(one: Cow<'a, Route>, other: Cow<'a, Route>) -> Cow<'a, Route
         compress: one.compress.and(&other.compress),
         // Where the two rules have different languages, pages are not distinguished by language.
         languages: if one.languages == other.languages { one.languages.clone() } else { Languages::default() },
+        slice: one.slice.filter(|_| one.slice == other.slice),
         writes: writes.expect("invariant: each rule has one of the five"),
     })
 }

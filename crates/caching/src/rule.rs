@@ -4,6 +4,7 @@
 //! `cookies.only` say is one thing in two spellings, so a rule that says either does not inherit the other.
 
 use serde::{Deserialize, Serialize};
+use verbena_terms::Size;
 
 use crate::coding::Codings;
 use crate::language::Languages;
@@ -11,6 +12,7 @@ use crate::names::Names;
 use crate::path::Readings;
 use crate::query::Query;
 use crate::route::{Cookies, Mode, Route, Writes, covers, is_slash};
+use crate::slice::SliceSize;
 
 /// One element of `proxy.routes`. A key that is `None` was not said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +46,9 @@ pub struct Rule {
     /// Which languages the pages have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub languages: Option<Vec<String>>,
+    /// In slices of which size pages are stored; 0: whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slice: Option<Size>,
 }
 
 /// What a rule says of cookies. Names end in `*` where they stand for all that begin so.
@@ -91,6 +96,7 @@ impl Default for Rule {
             upgrade: None,
             compress: None,
             languages: None,
+            slice: None,
         }
     }
 }
@@ -118,6 +124,7 @@ impl Rule {
             && self.upgrade.is_none()
             && self.compress.is_none()
             && self.languages.is_none()
+            && self.slice.is_none()
     }
 
     /// What holds under its prefix, where `inherited` holds around it.
@@ -163,6 +170,7 @@ impl Rule {
             upgrade,
             compress: self.compress.clone().unwrap_or_else(|| inherited.compress.clone()),
             languages: self.languages.clone().map_or_else(|| inherited.languages.clone(), Languages::of),
+            slice: self.slice.map_or(inherited.slice, |size| SliceSize::new(size.0)),
         }
     }
 }
@@ -197,7 +205,7 @@ pub fn resolve(rules: &[Rule], elsewhere: &Route) -> Vec<Route> {
 /// effect.
 impl From<Route> for Rule {
     fn from(route: Route) -> Self {
-        let Route { prefix, cookies, query, writes, harmless, mode, upgrade, compress, languages } = route;
+        let Route { prefix, cookies, query, writes, harmless, mode, upgrade, compress, languages, slice } = route;
         let said = |list: Vec<String>| (!list.is_empty()).then_some(list);
         let only = cookies.only.as_ref().map(|only| only.spelled().collect());
         let cookies = CookieRule {
@@ -218,6 +226,7 @@ impl From<Route> for Rule {
             upgrade: Some(upgrade),
             compress: (!compress.is_empty()).then_some(compress),
             languages: said(languages.0),
+            slice: slice.map(|size| Size(size.bytes())),
         }
     }
 }

@@ -1,12 +1,16 @@
 //! Heads of answers, and the names of what became of a request.
 
-use http::header::{AGE, ALLOW, CONTENT_LENGTH, CONTENT_TYPE, ETAG, Entry, RETRY_AFTER};
+use http::header::{
+    AGE, ALLOW, CONTENT_LENGTH, CONTENT_TYPE, ETAG, Entry, IF_MODIFIED_SINCE, IF_NONE_MATCH, RETRY_AFTER,
+};
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, request};
+use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
-use verbena_caching::{Answer, CacheStatus, Unfit, answer, answer_by_dates_too, has_tag};
+use verbena_caching::{Answer, CacheStatus, Intent, Unfit, answer, answer_by_dates_too, has_tag};
 use verbena_content::{Alone, NotStored, Refusal, Verdict};
 
 use crate::body::Body;
+use crate::origin::Failure;
 use crate::page::{Aged, Page};
 use crate::shapes::Shapes;
 
@@ -56,6 +60,17 @@ pub(crate) fn from_copy(
         note_instead(&mut response, noted);
     }
     response
+}
+
+/// An answer to what was asked. Where a look went out without conditions: whose copy should be still right?
+pub(crate) fn asked_for(
+    outgoing: &request::Parts,
+    intent: Intent,
+    answered: Response<Incoming>,
+) -> Result<Response<Incoming>, Failure> {
+    let has_condition = [IF_NONE_MATCH, IF_MODIFIED_SINCE].iter().any(|name| outgoing.headers.contains_key(name));
+    let is_about_a_copy = answered.status() == StatusCode::NOT_MODIFIED;
+    if is_about_a_copy && intent == Intent::Look && !has_condition { Err(Failure::Broken) } else { Ok(answered) }
 }
 
 /// Makes it 304: the client has what it would say.
@@ -129,6 +144,11 @@ pub(crate) fn reason(response: &Response<Body>) -> Option<&'static str> {
 /// Went to the origin, without more to say.
 pub(crate) const fn forwarded(why: &'static str, detail: Option<&'static str>) -> CacheStatus {
     CacheStatus::Forwarded { why, origin_status: None, stored: false, collapsed: false, detail, remembered: false }
+}
+
+/// What a request gets that another one fetched.
+pub(crate) const fn collapsed(why: &'static str, detail: Option<&'static str>) -> CacheStatus {
+    CacheStatus::Forwarded { why, origin_status: None, stored: false, collapsed: true, detail, remembered: false }
 }
 
 /// The same for a request that went alone, because an earlier answer was not stored for this reason.

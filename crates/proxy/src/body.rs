@@ -26,6 +26,9 @@ pub(crate) enum Cut {
     /// The task that read the body from the application has stopped.
     #[error("the answer was abandoned")]
     Abandoned,
+    /// The page changed between two of its slices (rule H9).
+    #[error("the page changed while it was on its way")]
+    Changed,
     /// An update that could not be confirmed (rule P7).
     #[error("the update could not be confirmed")]
     Unconfirmed,

@@ -19,16 +19,11 @@ use verbena_terms::{Incarnation, Time, ViewNumber};
 use crate::coded::Coder;
 use crate::fill::Budget;
 use crate::joining::{Coming, Growing, Joined};
+use crate::known::Known;
 use crate::observed::Observed;
 use crate::page::Page;
 use crate::page_pool::{Moment, PagePool};
 use crate::shapes::Shapes;
-
-/// Pages whose answers are known not to be for requests with credentials; the oldest are forgotten.
-const UNSHARED: usize = 16_384;
-
-/// How long that is remembered.
-const UNSHARED_FOR: Duration = Duration::from_secs(60);
 
 /// Requests that wait until one fill is registered; one more goes its own way.
 const MOST_WAITING: usize = 1024;
@@ -72,7 +67,10 @@ pub(crate) struct Cache {
     pub coder: Coder,
     pub store: Store<Page>,
     fills: Mutex<Fills>,
-    unshared: quick_cache::sync::Cache<Key, Time>,
+    /// Pages whose answers are not for requests with credentials.
+    unshared: Known,
+    /// Pages of routes with slices of which the origin gives no slices.
+    pub unsliced: Known,
     registration_patience: Duration,
 }
 
@@ -203,7 +201,8 @@ impl Cache {
                 coming: HashMap::new(),
                 registering: HashMap::new(),
             }),
-            unshared: quick_cache::sync::Cache::new(UNSHARED),
+            unshared: Known::new(),
+            unsliced: Known::new(),
             registration_patience: limits.registration_deadline,
             coder: Coder::new(),
             keys: Keys::new(content.names().page_secret()),
@@ -220,7 +219,7 @@ impl Cache {
 
     /// What is kept for this request.
     pub fn find(&self, request: &Request, head: &request::Parts, route: &Route) -> Found {
-        let page = self.page_of(request.key);
+        let page = self.page_of(request.page);
         let found = self.store.copy(request.key.0);
         let Some(names) = found.as_ref().and_then(Page::varies_by) else {
             return Found { key: request.key, page, copy: found, varies: false };
@@ -462,12 +461,12 @@ impl Cache {
 
     /// Whether the page's answers are known not to be for requests with credentials.
     pub fn is_unshared(&self, key: Key) -> bool {
-        self.unshared.get(&key).is_some_and(|until| self.content.now() < until)
+        self.unshared.has(key, self.content.now())
     }
 
     /// The page's answers are not for requests with credentials.
     pub fn remember_unshared(&self, key: Key) {
-        self.unshared.insert(key, self.content.now() + UNSHARED_FOR);
+        self.unshared.remember(key, self.content.now());
     }
 
     /// What is kept under a key.

@@ -121,7 +121,7 @@ section! {
         pub purge_from: Vec<String> as "NETWORKS" = Vec::new(),
         /// A file with a token: `PURGE` requests with `Authorization: Bearer TOKEN` purge, wherever they come from.
         pub purge_token_file: Option<PathBuf> as "FILE" = None,
-        /// Rules for parts of the address space, each with `prefix`, and as needed `mode`, `writes`, `harmless`, `upgrade`, `compress`, `languages`, `cookies.ignore` or
+        /// Rules for parts of the address space, each with `prefix`, and as needed `mode`, `writes`, `harmless`, `upgrade`, `compress`, `languages`, `slice`, `cookies.ignore` or
         /// `cookies.only`, `cookies.key`, `cookies.publish`, `query.ignore`, `query.sort` (docs/reference/HTTP.md). The longest prefix that fits decides. What its rule
         /// does not say is as the next shorter one says, unless it says `inherit = false`.
         ///
@@ -210,7 +210,7 @@ impl ProxyConfig {
                 "no WebSocket could ever be opened, and a route says upgrade = true: raise it, or leave that out";
             found.push(Contradiction::new("tunnels", problem));
         }
-        found.extend(rules::contradictions(&self.routes));
+        found.extend(rules::contradictions(&self.routes, self.largest));
         found
     }
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use http::header::{IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version, request, response};
 use hyper::body::Incoming;
 use tokio::sync::watch;
@@ -23,7 +22,7 @@ use verbena_content::{DependencyField, Scope};
 use verbena_metrics::Latency;
 use verbena_terms::Time;
 
-use crate::answer::{self, NAME, forwarded};
+use crate::answer::{self, NAME, asked_for, forwarded};
 use crate::body::{Body, Passing};
 use crate::cache::{Cache, Found, Missed};
 use crate::connection::Asked;
@@ -36,6 +35,7 @@ use crate::parts::part;
 use crate::purging::Purgers;
 use crate::queries::{COMPLETE, Charging, FILL, Queries, beside_database};
 use crate::responding::Responding;
+use crate::slices::{Under, read_stamp};
 use crate::standard::is_failure;
 use crate::update;
 use crate::upload::Upload;
@@ -173,6 +173,15 @@ impl Exchange {
                 Err(missing) => old = missing.base,
             }
         }
+        let wants = match self.as_slices(wants).await {
+            Ok((done, answer)) => {
+                let latency = if done == Done::Hit { &observed.hit_latency } else { &observed.miss_latency };
+                let answer = Ok(answer);
+                self.answered(done, latency, began, &answer);
+                return answer;
+            }
+            Err(wants) => wants,
+        };
         let (done, latency, answer) = match wants.wanted.intent {
             Intent::Look => {
                 let path = wants.head.uri.path().to_owned();
@@ -256,6 +265,11 @@ impl Exchange {
         self.copied_as_accepted(request, copy, noted, aged)
     }
 
+    /// Answers with what is kept, or fetches it.
+    pub async fn answer(self: &Arc<Self>, wants: Wants) -> (Done, Response<Body>) {
+        self.judge(wants, None).await
+    }
+
     /// Answers with what was found, or fetches it.
     async fn judge(self: &Arc<Self>, wants: Wants, mut first: Option<Looked>) -> (Done, Response<Body>) {
         let mut has_waited = false;
@@ -309,7 +323,7 @@ impl Exchange {
                     return (Done::Miss, self.lead(wants, missing, leader).await);
                 }
                 Missed::Join(copy, joined) => {
-                    let noted = collapsed(why, detail);
+                    let noted = answer::collapsed(why, detail);
                     return (Done::Miss, self.joined((head, route), copy, joined, noted).await);
                 }
                 Missed::Again(registered) => match self.waits(give_up, registered).await {
@@ -341,11 +355,11 @@ impl Exchange {
                                     has_waited = true;
                                     continue;
                                 };
-                                let noted = collapsed(why, detail);
+                                let noted = answer::collapsed(why, detail);
                                 return (Done::Miss, self.joined((head, route), copy, joined.into(), noted).await);
                             }
                             (Some((key, copy, None)), _) => {
-                                let noted = collapsed(why, detail);
+                                let noted = answer::collapsed(why, detail);
                                 let aged = copy.times().map(|times| times.aged(now));
                                 let answer = self.copied_as_accepted((head, route), (key, copy), noted, aged);
                                 return (Done::Miss, answer);
@@ -377,7 +391,11 @@ impl Exchange {
                 && wanted.mode == Mode::Standard
                 && wanted.credentials.is_none()
                 && (wanted.wishes.no_cache || wanted.wishes.max_age.is_some());
-            let passed = self.pass(wants, place, conditions, noted).await;
+            let is_slice = wanted.is_for_slice();
+            let mut passed = self.pass(wants, place, conditions, noted).await;
+            if is_slice {
+                passed.extensions_mut().insert(Under::Read(missing.words.map(read_stamp)));
+            }
             match old {
                 Some((head, base)) if is_failure(passed.status()) && self.serves_for_failed_origin(&base) => {
                     return (Done::Hit, self.stale(&head, base));
@@ -520,25 +538,9 @@ impl Exchange {
     }
 }
 
-/// What a request gets that another one fetched.
-const fn collapsed(why: &'static str, detail: Option<&'static str>) -> CacheStatus {
-    CacheStatus::Forwarded { why, origin_status: None, stored: false, collapsed: true, detail, remembered: false }
-}
-
 /// Whether a page that was fetched just now is for others as well: one that each request is to ask about is for the one that did.
 pub(crate) fn is_for_all(copy: &Page, wanted: &Wanted, now: Time) -> bool {
     !copy.is_over(now) && copy.times().is_none_or(|of| of.judge(&wanted.wishes, now) != Use::Validate)
-}
-
-/// An answer to what was asked. Where a look went out without conditions: whose copy should be still right?
-pub(crate) fn asked_for(
-    outgoing: &request::Parts,
-    intent: Intent,
-    answered: Response<Incoming>,
-) -> Result<Response<Incoming>, Failure> {
-    let has_condition = [IF_NONE_MATCH, IF_MODIFIED_SINCE].iter().any(|name| outgoing.headers.contains_key(name));
-    let is_about_a_copy = answered.status() == StatusCode::NOT_MODIFIED;
-    if is_about_a_copy && intent == Intent::Look && !has_condition { Err(Failure::Broken) } else { Ok(answered) }
 }
 
 /// Who passes messages on that came over this version.

@@ -6,7 +6,8 @@ use http::header::{ETAG, HOST};
 use http::{HeaderName, HeaderValue, Method, Uri, request};
 use serde::Serialize;
 use verbena_caching::{
-    Bracket, Coding, Intent, Mode, Reason, Request as Wanted, Route, Routes, encoded_address, received,
+    Bracket, Coding, FirstByte, Intent, Mode, Reason, Request as Wanted, Route, Routes, encoded_address, first_byte,
+    received,
 };
 use verbena_content::Kind;
 use verbena_terms::ViewNumber;
@@ -17,6 +18,7 @@ use crate::exchange::{HEAD, is_for_all};
 use crate::looked::{Served, kind_of};
 use crate::old::SOFT_PURGE;
 use crate::page::Page;
+use crate::slices::slice_size;
 
 /// What the proxy adds where TLS carries a request.
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -60,6 +62,9 @@ pub struct Explained {
     /// In which coding that is made here it accepts the page best.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coding: Option<&'static str>,
+    /// The slice that its answer begins with, where the page is stored in slices: key, variant and copy are that one's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slice: Option<u64>,
     /// What is stored for it at this proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy: Option<StoredCopy>,
@@ -134,8 +139,14 @@ impl Explainer {
             return Err(format!("it is answered {}, whatever its page", answer.status()));
         }
         let route = self.routes.find(head.uri.path());
-        let wanted = Wanted::of(&head, false, &route, &self.cache.keys);
-        let found = self.cache.find(&wanted, &head, &route);
+        let mut wanted = Wanted::of(&head, false, &route, &self.cache.keys);
+        let mut found = self.cache.find(&wanted, &head, &route);
+        let sliced = self.first_slice(&head, &wanted, &found, &route);
+        let slice = sliced.as_ref().map(|(_, slice)| *slice);
+        if let Some((of_slice, _)) = sliced {
+            (head, wanted) = of_slice;
+            found = self.cache.find(&wanted, &head, &route);
+        }
         let words = match self.cache.content.read(found.page) {
             Some(reading) => reading.words().await,
             None => None,
@@ -159,8 +170,26 @@ impl Explainer {
             credentials: wanted.credentials.map(Reason::name),
             coding,
             copy,
+            slice,
             words: words.map(|(view, words)| shown_words(view, &words, kind_of(wanted.mode))),
         })
+    }
+
+    /// The request for the slice that an answer would begin with, and which one that is, if the page is stored in slices (rule H9).
+    fn first_slice(
+        &self,
+        head: &request::Parts,
+        wanted: &Wanted,
+        found: &Found,
+        route: &Route,
+    ) -> Option<((request::Parts, Wanted), u64)> {
+        let size = slice_size(head, wanted, route)
+            .filter(|_| !self.cache.unsliced.has(wanted.key, self.cache.content.now()) && found.copy.is_none())?;
+        let FirstByte::At(byte) = first_byte(head) else { return None };
+        let (mut head, slice) = (head.clone(), size.slice_of(byte));
+        size.ask(&mut head, slice, None);
+        let wanted = wanted.for_slice(self.cache.keys.of_slice(wanted.key, size, slice));
+        Some(((head, wanted), slice))
     }
 
     /// As [`Exchange::respond`](crate::exchange::Exchange::respond) goes about it, in that order.

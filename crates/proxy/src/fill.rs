@@ -13,9 +13,10 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, ETAG};
 use http::{HeaderValue, StatusCode};
 use http_body::{Body as _, Frame, SizeHint};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use verbena_caching::{Carried, Coding, Key, Keys, Reason, Stored};
-use verbena_content::{FillId, Kind, PageId, Scope, Unstorable};
+use verbena_content::{FillId, Kind, PageId, Scope, Stamp, Unstorable};
 use verbena_statements::Why;
 use verbena_terms::Time;
 
@@ -40,11 +41,27 @@ pub(crate) const FIELDS: usize = 256;
 pub(crate) struct Leader {
     cache: Arc<Cache>,
     fill: Option<FillId>,
+    /// Where the stamp under which it is registered is waited for.
+    stamp: Option<watch::Sender<Option<Stamp>>>,
 }
 
 impl Leader {
     pub fn new(cache: Arc<Cache>, fill: FillId) -> Self {
-        Leader { cache, fill: Some(fill) }
+        Leader { cache, fill: Some(fill), stamp: None }
+    }
+
+    /// Where the stamp will be, if its home accepts the page.
+    pub fn stamp(&mut self) -> watch::Receiver<Option<Stamp>> {
+        let (sender, receiver) = watch::channel(None);
+        self.stamp = Some(sender);
+        receiver
+    }
+
+    /// Its home has accepted the page.
+    pub fn is_registered(&self, stamp: &Stamp) {
+        if let Some(sender) = &self.stamp {
+            sender.send_replace(Some(*stamp));
+        }
     }
 
     /// It is forwarded only now, after a time.
@@ -298,6 +315,7 @@ impl Kept {
         let page = leader.cache.fetched(fill, scope, Fetched { page, key, stored, body, times }).await;
         leader.fill = None;
         if let Some(page) = &page {
+            leader.is_registered(page.stamp());
             coded_soon(&leader.cache, coding, key, page);
         }
         page

@@ -8,19 +8,20 @@ use http::header::{ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use http::{HeaderValue, Response, StatusCode, request};
 use http_body_util::BodyExt;
 use verbena_caching::{
-    Answer, Arrival, CacheStatus, Conditions, Keys, Reason, Route, answer_by_dates_too, freshened, has_tag,
-    may_be_coded, store, varies_by_coding,
+    Answer, Arrival, CacheStatus, Conditions, Keys, Reason, Route, Stored, answer_by_dates_too, freshened, has_tag,
+    may_be_coded, slice_of, store, varies_by_coding,
 };
 use verbena_content::{Dependency, Kind, Undeclared, Unstorable};
 
-use crate::answer::{self, forwarded};
+use crate::answer::{self, asked_for, forwarded};
 use crate::body::{Body, Cut, Passing};
 use crate::coded::held;
-use crate::exchange::{Exchange, Wants, asked_for};
+use crate::exchange::{Exchange, Wants};
 use crate::fill::{About, Kept, Leader, fill};
 use crate::looked::{Missing, kind_of};
 use crate::origin::Failure;
 use crate::queries::Depends;
+use crate::slices::{Under, read_stamp};
 use crate::standard::{Base, Fresh, is_failure, named};
 
 /// Bytes of a body that are read before its client gets a head, where the client has a body by a tag that was made here.
@@ -28,7 +29,20 @@ const JUDGED_WHOLE: usize = 64 << 10;
 
 impl Exchange {
     /// Fetches a page for all that wait for it, and for the store.
-    pub async fn lead(self: &Arc<Self>, wants: Wants, missing: Missing, leader: Leader) -> Response<Body> {
+    pub async fn lead(self: &Arc<Self>, wants: Wants, missing: Missing, mut leader: Leader) -> Response<Body> {
+        if wants.wanted.is_for_slice() {
+            // The answer that is made of slices compares their stamps (rule H9).
+            let under = Under::Registering(leader.stamp(), missing.words.map(read_stamp));
+            let mut response = self.lead_one(wants, missing, leader).await;
+            if response.extensions().get::<Under>().is_none() {
+                response.extensions_mut().insert(under);
+            }
+            return response;
+        }
+        self.lead_one(wants, missing, leader).await
+    }
+
+    async fn lead_one(self: &Arc<Self>, wants: Wants, missing: Missing, leader: Leader) -> Response<Body> {
         let Wants { head, body, wanted, route, client, began } = wants;
         let Missing { page: id, why, detail, mut base, .. } = missing;
         let mut place = match self.connections.place((began + self.patience).into()).await {
@@ -88,13 +102,20 @@ impl Exchange {
             return self.stale(&head, base.old);
         }
         let came = self.cache.content.now();
+        let is_slice = wanted.is_for_slice();
+        let is_this_slice = is_slice && slice_of(&head, answered.status, &answered.headers).is_some();
         let arrival = Arrival {
-            status: answered.status,
+            // A slice is kept by what its page would be kept by.
+            status: if is_this_slice { StatusCode::OK } else { answered.status },
             headers: &answered.headers,
             at: SystemTime::now(),
             on_its_way: came.since(asked),
         };
-        let keep = store(&wanted, &head, &route, &arrival);
+        let keep = match is_slice == is_this_slice {
+            true => store(&wanted, &head, &route, &arrival),
+            false => Err(Reason::NoSlice),
+        };
+        let keep = keep.map(|stored| Stored { status: answered.status, ..stored });
         let too_large = hyper::body::Body::size_hint(&incoming).lower() > self.largest as u64;
         let keep = keep.and_then(|stored| if too_large { Err(Reason::TooLarge) } else { Ok(stored) });
         if matches!(keep, Err(Reason::SetCookie)) && hidden.is_set_by(&answered.headers) {
@@ -131,8 +152,8 @@ impl Exchange {
                 self.cache.observed.not_stored.with([reason.name()]).increment();
                 // Nothing is stored, and the statements are its own until its body is here.
                 passing = passing.charging(charging);
-                if reason == Reason::CookieValue {
-                    // Nothing follows of others' answers, and any client can bring it about: the next one leads.
+                if matches!(reason, Reason::CookieValue | Reason::NoSlice) {
+                    // Nothing follows of others' answers, and any client can bring it about, or the page may be stored whole: the next one leads.
                     drop(leader);
                 } else if wanted.credentials.is_some() && reason.is_for_one() {
                     // Not for this client's like; others may share theirs.

@@ -75,6 +75,10 @@ pub(crate) struct Observed {
     pub fills_refused: Counter,
     /// Standard pages that were fetched anew while a stale copy was answered.
     pub refreshes: Counter,
+    /// Slices of standard pages that were sent behind the first one of an answer.
+    pub slices: Counter,
+    /// Answers in slices that were cut.
+    pub slices_cut: Counter,
     /// Writes whose client was answered before every home had acknowledged what they purge.
     pub purged_late: Counter,
     /// Connections that are tunnels.
@@ -192,6 +196,14 @@ impl Observed {
             refreshes: registry.counter(
                 "verbena_proxy_refreshes_total",
                 "Standard pages that were fetched anew while a stale copy was answered.",
+            )?,
+            slices: registry.counter(
+                "verbena_proxy_slices_total",
+                "Slices of standard pages that were sent behind the first one of their answer.",
+            )?,
+            slices_cut: registry.counter(
+                "verbena_proxy_slices_cut_total",
+                "Answers in slices that were cut, because the page changed or the application failed in between.",
             )?,
             purged_late: registry.counter(
                 "verbena_proxy_purged_late_total",

@@ -51,7 +51,10 @@ pub(crate) async fn pump_joined(mut passing: Passing, kept: Kept, puts: Puts, sh
                 let head = Fetched { page, key, stored: head, body: Vec::new(), times };
                 match registered.and_then(|(settled, _registers)| cache.announce(settled, head, (&body, hint))) {
                     None => break End::Refused,
-                    announced => coming = announced,
+                    Some(announced) => {
+                        leader.is_registered(announced.head.stamp());
+                        coming = Some(announced);
+                    }
                 }
                 continue;
             }
@@ -100,6 +103,7 @@ pub(crate) async fn pump_joined(mut passing: Passing, kept: Kept, puts: Puts, sh
                     }
                 };
                 let page = page?;
+                leader.is_registered(page.stamp());
                 coded_soon(&cache, coding, key, &page);
                 body.stored(page.clone().body());
                 share.give_back();

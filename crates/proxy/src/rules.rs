@@ -1,7 +1,10 @@
 //! What is wrong with the rules of `proxy.routes`: a rule, a list or a name that has no effect is a mistake, because its author believes that it has one.
 
 use verbena_caching::{ANALYTICS, Codings, Mode, Names, Route, Rule, Writes, is_language, parents, resolve};
-use verbena_terms::Contradiction;
+use verbena_terms::{Contradiction, Size};
+
+/// The least bytes of a slice: with fewer, heads would be more than bodies.
+const LEAST_SLICE: Size = Size(4 << 10);
 
 /// What a list of names is of.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -11,7 +14,7 @@ enum Kind {
 }
 
 /// All contradictions of the rules, by the keys of the section.
-pub(crate) fn contradictions(rules: &[Rule]) -> Vec<Contradiction> {
+pub(crate) fn contradictions(rules: &[Rule], largest: Size) -> Vec<Contradiction> {
     let mut found = Vec::new();
     let elsewhere = Route::default();
     let (parents, resolved) = (parents(rules), resolve(rules, &elsewhere));
@@ -35,6 +38,7 @@ pub(crate) fn contradictions(rules: &[Rule]) -> Vec<Contradiction> {
         coding(rule, resolved[at].mode, &mut say);
         languages(rule, &mut say);
         harmless(rule, &resolved[at], &mut say);
+        slice(rule, &resolved[at], largest, &mut say);
         if let Some(ignored) = &rule.query.ignore {
             names("query.ignore", ignored, Kind::Parameters, &mut say);
         }
@@ -136,6 +140,21 @@ fn harmless(rule: &Rule, here: &Route, say: &mut impl FnMut(&str, String)) {
     say("harmless", format!("has no effect: {around}"));
 }
 
+/// Slices are stored as pages are, and by lifetimes.
+fn slice(rule: &Rule, here: &Route, largest: Size, say: &mut impl FnMut(&str, String)) {
+    let Some(size) = rule.slice.filter(|size| size.0 > 0) else { return };
+    if here.mode != Mode::Standard {
+        say("slice", "has no effect: slices are stored by their lifetimes; write mode = \"standard\" beside it".into());
+    } else if size < LEAST_SLICE {
+        say("slice", format!("{size} is less than {LEAST_SLICE}, the least size of a slice"));
+    } else if size > largest {
+        say(
+            "slice",
+            format!("{size} is more than proxy.largest, {largest}: no slice would be stored; lower it, or raise that"),
+        );
+    }
+}
+
 fn cookies(rule: &Rule, say: &mut impl FnMut(&str, String)) {
     let cookies = &rule.cookies;
     for (key, list) in [("ignore", &cookies.ignore), ("only", &cookies.only), ("key", &cookies.key)] {
@@ -232,6 +251,8 @@ mod tests {
     use super::*;
     use verbena_caching::{CookieRule, QueryRule};
 
+    const LARGEST: Size = Size(4 << 20);
+
     /// Of one rule for all paths: each problem, with its key below `routes.0.`.
     fn found(cookies: [Option<&[&str]>; 3], query: Option<&[&str]>) -> Vec<String> {
         let list = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
@@ -239,7 +260,7 @@ mod tests {
         let query = QueryRule { ignore: query.map(list), sort: None };
         let rule = Rule { cookies: CookieRule { ignore, only, key, publish: None }, query, ..Rule::default() };
         let said = |found: Contradiction| format!("{}: {}", found.key.trim_start_matches("routes.0."), found.problem);
-        contradictions(&[rule]).into_iter().map(said).collect()
+        contradictions(&[rule], LARGEST).into_iter().map(said).collect()
     }
 
     #[test]
@@ -292,7 +313,10 @@ mod tests {
     fn harmless_statuses_are_refusals_of_what_would_touch_everything() {
         let found = |writes: Option<Writes>, statuses: &[u16]| {
             let rule = Rule { writes, harmless: Some(statuses.to_vec()), ..Rule::default() };
-            contradictions(&[rule]).iter().map(|found| format!("{}: {}", found.key, found.problem)).collect::<Vec<_>>()
+            contradictions(&[rule], LARGEST)
+                .iter()
+                .map(|found| format!("{}: {}", found.key, found.problem))
+                .collect::<Vec<_>>()
         };
         assert_eq!(found(None, &[404, 405]), [""; 0]);
         assert_eq!(found(Some(Writes::Always), &[404]), [""; 0]);
@@ -318,13 +342,13 @@ mod tests {
             Rule { prefix: "/account".into(), ..Rule::default() },
             Rule { prefix: "/open".into(), inherit: false, ..Rule::default() },
         ];
-        let found = contradictions(&rules);
+        let found = contradictions(&rules, LARGEST);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].key == "routes.1" && found[0].problem.contains("inherit = false"), "{found:?}");
         let publishes = CookieRule { publish: Some(true), ..CookieRule::default() };
-        let nothing = contradictions(&[Rule { cookies: publishes, ..Rule::default() }]);
+        let nothing = contradictions(&[Rule { cookies: publishes, ..Rule::default() }], LARGEST);
         assert!(nothing.len() == 1 && nothing[0].key == "routes.0.cookies.publish", "{nothing:?}");
-        let alone = contradictions(&[Rule { inherit: false, ..Rule::default() }]);
+        let alone = contradictions(&[Rule { inherit: false, ..Rule::default() }], LARGEST);
         assert!(alone.len() == 1 && alone[0].key == "routes.0.inherit", "{alone:?}");
     }
 }

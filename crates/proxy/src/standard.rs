@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderName, Method, Response, StatusCode, Uri, request};
 use tokio::time::timeout;
 use url::Url;
 use verbena_caching::{
-    Arrival, CacheStatus, Carried, Conditions, Hidden, Intent, Key, Reason, Request as Wanted, Route, for_refresh,
-    is_of_another, store,
+    Arrival, CacheStatus, Carried, Conditions, Hidden, Intent, Key, Reason, Request as Wanted, Route, Stored,
+    for_refresh, is_of_another, store,
 };
 use verbena_content::{Change, Declared, Dependency, DependencyField, Kind, PageId, Scope, Undeclared, Unstorable};
 use verbena_terms::Time;
@@ -26,6 +26,7 @@ use crate::origin::{Failure, Place};
 use crate::page::{Aged, Page};
 use crate::queries::Depends;
 use crate::shapes::Shapes;
+use crate::slices::Under;
 use crate::upload::Upload;
 
 /// How long the client of a write waits until what it purges is acknowledged by every home. The homes stay told (rule H7).
@@ -128,7 +129,11 @@ impl Exchange {
 
     /// An answer from a copy, without the fields that are for the cache alone.
     pub fn copied(&self, head: &request::Parts, copy: Page, noted: CacheStatus, aged: Option<Aged>) -> Response<Body> {
+        let slice = (copy.status() == StatusCode::PARTIAL_CONTENT).then(|| Under::Stored(*copy.stamp()));
         let mut response = answer::from_copy(head, copy, &self.cache.shapes, noted, aged);
+        if let Some(under) = slice {
+            response.extensions_mut().insert(under);
+        }
         if aged.is_some() {
             // A 304 need not repeat them, so the copy has them (rule H4).
             self.withhold_dependencies(response.headers_mut());
@@ -148,16 +153,22 @@ impl Exchange {
 
     /// Fetches a page anew for those that come, one at a time (rule H6). The whole of it, whatever the request that met it wants of it, and without its credentials.
     pub fn refresh(self: &Arc<Self>, mut wants: Wants, missing: Missing) {
+        let slice = wants.wanted.is_for_slice().then_some(wants.wanted.key);
         if let Some(old) = &missing.base {
             let (stored, _) = opened(old.page.clone(), &self.cache.shapes);
             for_refresh(&mut wants.head.headers, &stored, &wants.route);
             wants.wanted = Wanted::of(&wants.head, false, &wants.route, &self.cache.keys);
         }
         wants.head.method = Method::GET;
-        for part in [RANGE, IF_RANGE] {
-            wants.head.headers.remove(part);
+        match slice {
+            Some(slice) => wants.wanted = wants.wanted.for_slice(slice),
+            None => {
+                for part in [RANGE, IF_RANGE] {
+                    wants.head.headers.remove(part);
+                }
+                wants.wanted.intent = Intent::Look;
+            }
         }
-        wants.wanted.intent = Intent::Look;
         let kind = kind_of(wants.wanted.mode);
         let Missed::Lead(fill) = self.cache.miss(missing.key, (missing.page, kind), missing.words, |_| true) else {
             return;
@@ -173,8 +184,11 @@ impl Exchange {
         let Fresh { asked, id, headers, base, place, noted: (why, detail) } = fresh;
         let came = self.cache.content.now();
         let status = base.old.page.status();
-        let arrival = Arrival { status, headers: &headers, at: SystemTime::now(), on_its_way: came.since(asked) };
-        let keep = store(wanted, head, route, &arrival);
+        // A slice is kept by what its page would be kept by.
+        let of_page = if status == StatusCode::PARTIAL_CONTENT { StatusCode::OK } else { status };
+        let arrival =
+            Arrival { status: of_page, headers: &headers, at: SystemTime::now(), on_its_way: came.since(asked) };
+        let keep = store(wanted, head, route, &arrival).map(|stored| Stored { status, ..stored });
         let noted = |stored, detail| {
             let origin_status = Some(StatusCode::NOT_MODIFIED.as_u16());
             CacheStatus::Forwarded { why, origin_status, stored, collapsed: false, detail, remembered: false }

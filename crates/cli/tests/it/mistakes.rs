@@ -9,7 +9,7 @@ use verbena_testkit::programs::{verbena, wait_for};
 use crate::common::traffic::proxy_with;
 
 /// What is in the section `[proxy]` of a file, one line for each, where the mistake is shown, and what is said of it.
-const IN_PROXY: [(&str, &str, &str); 42] = [
+const IN_PROXY: [(&str, &str, &str); 45] = [
     (r#"origin = ["http://localhost:8080"]"#, "3:11: proxy.origin.0", "the proxy itself listens there"),
     (r#"origin = ["127.0.0.1:8000"]"#, "3:11: proxy.origin.0", "http://HOST:PORT"),
     (r#"origin = ["ftp://a"]"#, "3:11: proxy.origin.0", "http"),
@@ -68,6 +68,17 @@ const IN_PROXY: [(&str, &str, &str); 42] = [
         r#"routes = [{ prefix = "/", compress = true }, { prefix = "/a", languages = [] }]"#,
         "proxy.routes.1.languages",
         "no shorter prefix says",
+    ),
+    (r#"routes = [{ prefix = "/video", slice = "1MiB" }]"#, "proxy.routes.0.slice", "mode = \"standard\""),
+    (
+        r#"routes = [{ prefix = "/video", mode = "standard", slice = "1KiB" }]"#,
+        "proxy.routes.0.slice",
+        "less than 4KiB",
+    ),
+    (
+        r#"routes = [{ prefix = "/video", mode = "standard", slice = "8MiB" }]"#,
+        "proxy.routes.0.slice",
+        "more than proxy.largest",
     ),
     (r#"routes = [{ prefix = "/", harmless = [200] }]"#, "proxy.routes.0.harmless.0", "200 is no refusal"),
     (

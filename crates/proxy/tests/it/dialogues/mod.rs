@@ -24,6 +24,7 @@ mod queries;
 mod refusals;
 mod secure;
 mod sharing;
+mod slices;
 mod sockets;
 mod standard;
 mod standard_edges;
