@@ -15,13 +15,14 @@ use crate::error::{Error, Result};
 use crate::output::{Format, output, write_json};
 
 /// What is said, the most important first.
-const ORDER: [&str; 15] = [
+const ORDER: [&str; 16] = [
     "outcome",
     "says",
     "why",
     "detail",
     "route",
     "mode",
+    "slice",
     "credentials",
     "coding",
     "copy",

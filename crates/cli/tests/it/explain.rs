@@ -81,3 +81,23 @@ fn the_proxy_that_listens_at_the_port_is_asked() {
     let purged = verbena(&["purge", "--node-runtime", runtime.to_str().unwrap(), &page]).output().unwrap();
     assert!(purged.status.success() && !client.ask("GET", path).hit, "{purged:?}");
 }
+
+#[test]
+fn of_a_page_in_slices_the_one_is_explained_that_the_answer_begins_with() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_application, origin) = application(directory.path());
+    let routes = r#"[{ prefix = "/page", mode = "standard", slice = "4KiB" }]"#;
+    let (_proxy, _) = proxy(directory.path(), "a", &origin, &["--proxy-routes", routes]);
+    let runtime = directory.path().join("run");
+    let slice = |what: &[&str]| {
+        let words = [&["explain", "--json", "--node-runtime", runtime.to_str().unwrap()], what].concat();
+        let (code, said) = json(&words, directory.path());
+        assert_eq!((code, said["outcome"].as_str()), (0, Some("fetch")), "{said}");
+        (said["slice"].as_u64(), said["key"].to_string())
+    };
+    let (first, key) = slice(&["http://shop/page/1"]);
+    let (third, other) = slice(&["http://shop/page/1", "-H", "Range: bytes=9000-"]);
+    assert_eq!((first, third), (Some(0), Some(2)));
+    assert_ne!(key, other);
+    assert_eq!(slice(&["http://shop/other"]).0, None, "the rule is for others");
+}
