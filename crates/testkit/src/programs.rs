@@ -1,7 +1,7 @@
 //! The programs of this workspace, as they were built beside the test that runs them.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 
 /// The folder into which cargo put what it built with this test.
 pub fn folder() -> PathBuf {
@@ -73,6 +73,15 @@ pub fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(start.elapsed() < std::time::Duration::from_secs(60), "waited in vain for {what}");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
+}
+
+/// Ends a program, and what it has started if it leads a group of its own.
+pub fn end_with_group(program: &mut Child) {
+    if let Some(leader) = i32::try_from(program.id()).ok().and_then(rustix::process::Pid::from_raw) {
+        let _ = rustix::process::kill_process_group(leader, rustix::process::Signal::KILL);
+    }
+    let _ = program.kill();
+    let _ = program.wait();
 }
 
 /// What a program printed, which must have succeeded.

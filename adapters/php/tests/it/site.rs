@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, OnceLock};
@@ -11,7 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 use verbena_testkit::mariadb::Mariadb;
-use verbena_testkit::programs::{folder, has, output, verbena, wait_for};
+use verbena_testkit::programs::{end_with_group, folder, has, output, verbena, wait_for};
 
 /// The longest wait for an answer.
 const SOON: Duration = Duration::from_secs(60);
@@ -48,8 +49,7 @@ pub struct Site {
 
 impl Drop for Ended {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        end_with_group(&mut self.0);
     }
 }
 
@@ -90,6 +90,8 @@ impl Php {
         let mut php = Command::new("php");
         // Several requests at once, and no requests of one process alone.
         php.env("PHP_CLI_SERVER_WORKERS", "2").env("RELAY", relay);
+        // Its workers outlive it otherwise.
+        php.process_group(0);
         php.arg("-d").arg(format!("extension={}", extension.display())).arg("-d").arg(format!("verbena.code={code}"));
         php.arg("-S").arg(format!("127.0.0.1:{port}")).arg("-t").arg(directory.path());
         let log = File::create(directory.path().join("log")).unwrap();
