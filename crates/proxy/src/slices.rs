@@ -22,10 +22,10 @@ use http_body_util::BodyExt;
 use hyper::ext::ReasonPhrase;
 use tokio::sync::{mpsc, watch};
 use verbena_caching::{
-    Answer, FirstByte, Intent, Mode, Parts, Reason, Request, Route, SliceHead, SliceSize, answer_by_dates_too,
+    Answer, FirstByte, Intent, Key, Mode, Parts, Reason, Request, Route, SliceHead, SliceSize, answer_by_dates_too,
     first_byte, parts, slice_of,
 };
-use verbena_content::{Stamp, Verdict, Words, look};
+use verbena_content::{Kind, Stamp, Verdict, Words, look};
 use verbena_terms::ViewNumber;
 
 use crate::answer;
@@ -79,7 +79,10 @@ impl Exchange {
         let Wants { head, wanted, route, .. } = &wants;
         let Some(size) = slice_size(head, wanted, route) else { return Err(wants) };
         let FirstByte::At(byte) = first_byte(head) else { return Err(wants) };
-        if self.cache.unsliced.has(wanted.key, self.cache.content.now()) {
+        // While an update of the page is open, or no words can be read, its slices have nothing in common: it comes whole.
+        let words = self.words_of(wanted.page).await;
+        let is_quiet = words.is_some_and(|(_, words)| !words.are_busy(Kind::Standard));
+        if !is_quiet || self.cache.unsliced.has(wanted.key, self.cache.content.now()) {
             return Err(wants);
         }
         let mut slice = size.slice_of(byte);
@@ -110,7 +113,11 @@ impl Exchange {
                 Gets::NoSuchPart => return Ok((done, no_such_part(answered, of.length))),
                 Gets::Bytes(status, range) => (status, range),
             };
-            let first = size.slice_of(range.start);
+            let (first, last) = (size.slice_of(range.start), size.slice_of(range.end - 1));
+            let is_registered = !matches!(answered.extensions().get(), None | Some(Under::Read(_)));
+            if first != last && !is_registered {
+                break;
+            }
             if first == slice {
                 let sliced = Sliced { exchange: self.clone(), wants, size, head: of, range };
                 return Ok((done, sliced.answer(status, answered)));
@@ -118,6 +125,11 @@ impl Exchange {
             slice = first;
         }
         Err(wants)
+    }
+
+    /// The words of a page, as they are now.
+    async fn words_of(&self, page: Key) -> Option<(ViewNumber, Words)> {
+        self.cache.content.read(self.cache.page_of(page))?.words().await
     }
 
     /// The request for one slice.
@@ -271,8 +283,7 @@ impl Sliced {
     }
 
     async fn words_now(&self) -> Option<Now<'_>> {
-        let content = &self.exchange.cache.content;
-        let words = content.read(self.exchange.cache.page_of(self.wants.wanted.page))?.words().await?;
+        let words = self.exchange.words_of(self.wants.wanted.page).await?;
         Some(Now { exchange: &self.exchange, words })
     }
 }

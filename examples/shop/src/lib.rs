@@ -7,10 +7,11 @@
 //!
 //! The same pages and forms ([`routes`]) are served in two ways. [`Plain`] is the shop as anyone would write it. [`announced`] tells the
 //! cache what each page is made of and what each write is about to touch. `plain.rs` and `announced.rs`, side by side, are the whole
-//! difference.
+//! difference. Either can be made [`lasting`], for caches that go by lifetimes.
 
 mod announced;
 mod database;
+mod lasting;
 mod model;
 mod pages;
 mod plain;
@@ -18,6 +19,7 @@ mod routes;
 
 pub use announced::announced;
 pub use database::{Database, Error, Failure};
+pub use lasting::lasting;
 pub use model::{Change, Committed};
 pub use pages::{Page, cart, category, front, product};
 pub use plain::Plain;

@@ -7,7 +7,7 @@ use clap::Parser;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use verbena_client::{Place, Updates};
-use verbena_shop::{Database, Plain, announced, routes};
+use verbena_shop::{Database, Plain, announced, lasting, routes};
 
 /// SQLite connections in use at once; further requests wait.
 const AT_ONCE: usize = 16;
@@ -26,6 +26,9 @@ struct Options {
     /// socket. Without it the shop knows of no cache.
     #[arg(long, value_name = "PLACE")]
     helper: Option<Place>,
+    /// Say with each page that it may be kept for so many seconds, give it a tag, and answer requests for a part of it.
+    #[arg(long, value_name = "SECONDS")]
+    lifetime: Option<u32>,
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -36,6 +39,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let shop = match options.helper {
             None => routes(Plain { database }),
             Some(helper) => announced(database, Updates::at(helper)),
+        };
+        let shop = match options.lifetime {
+            None => shop,
+            Some(seconds) => lasting(shop, seconds),
         };
         let (mut interrupted, mut terminated) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         let listener = TcpListener::bind(options.listen).await?;

@@ -14,7 +14,7 @@ use tokio::task::LocalSet;
 use tokio::time::MissedTickBehavior;
 
 use crate::checker::{Checker, PageId, Violation};
-use crate::connection::{Answer, Connection, Failure};
+use crate::connection::{Answer, Connection, Door, Failure};
 use crate::errand::{Errand, committed};
 use crate::page;
 use crate::span::MEMORY;
@@ -25,6 +25,8 @@ use crate::tally::{Line, Tally, Totals};
 const TOLD: u64 = 20;
 /// How long a reader whose proxy failed waits before it asks again.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Where the second part of a page begins at most, bytes.
+const MOST_OF_FIRST_PART: u64 = 12 << 10;
 /// Customers that a writer can be, one after the other, and that all can be in one run.
 const CUSTOMERS_EACH: i64 = 1 << 20;
 const CUSTOMERS_ALL: i64 = 1 << 32;
@@ -33,9 +35,11 @@ const CUSTOMERS_ALL: i64 = 1 << 32;
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where readers go, in turn.
-    pub read: Vec<SocketAddr>,
+    pub read: Vec<Door>,
     /// Where writers go, in turn.
-    pub write: Vec<SocketAddr>,
+    pub write: Vec<Door>,
+    /// Of so many pages readers ask for one in two parts; 0: for none.
+    pub parts_every: u64,
     /// Readers; each has a connection, and asks again as soon as it is answered.
     pub readers: usize,
     /// Writers; together they send an update every [`every`](Self::every).
@@ -88,15 +92,15 @@ pub async fn run(
     let began = Instant::now();
     let world = Rc::new(RefCell::new(World { checker, street, tally: Tally::new(), cry: Box::new(cry) }));
     let crowd = LocalSet::new();
-    for (number, &address) in (0..options.readers).zip(options.read.iter().cycle()) {
-        let connection = Connection::new(address, clock, options.patience);
+    for (number, door) in (0..options.readers).zip(options.read.iter().cycle()) {
+        let connection = Connection::new(door.clone(), clock, options.patience);
         // Not all at the same moment.
         let delay = Duration::from_millis(number as u64 % 50);
-        crowd.spawn_local(read(world.clone(), connection, delay));
+        crowd.spawn_local(read(world.clone(), connection, delay, options.parts_every));
     }
     let step = options.every * u32::try_from(options.writers).unwrap_or(u32::MAX);
-    for (number, &address) in (0..options.writers).zip(options.write.iter().cycle()) {
-        let connection = Connection::new(address, clock, options.patience);
+    for (number, door) in (0..options.writers).zip(options.write.iter().cycle()) {
+        let connection = Connection::new(door.clone(), clock, options.patience);
         let customer = first_customer + number as i64 * CUSTOMERS_EACH;
         let first = options.every * u32::try_from(number).unwrap_or(u32::MAX);
         let cart = world.borrow_mut().checker.page(&format!("/cart/{customer}"));
@@ -161,8 +165,8 @@ async fn survey(options: &Options, clock: Instant, checker: &mut Checker) -> Res
     let mut last = String::new();
     let mut proxies = options.read.iter().cycle();
     while began.elapsed() < within {
-        let address = *proxies.next().expect("invariant: there is a proxy, and they come in a circle");
-        let mut connection = Connection::new(address, clock, options.patience);
+        let door = proxies.next().expect("invariant: there is a proxy, and they come in a circle");
+        let (address, mut connection) = (door.address, Connection::new(door.clone(), clock, options.patience));
         match look_around(&mut connection).await {
             Ok(seen) => return Ok((seen.commit, street(options, checker, seen))),
             Err(problem) => last = format!("{address}: {problem}"),
@@ -218,15 +222,20 @@ fn street(options: &Options, checker: &mut Checker, seen: Seen) -> Street {
     Street::new(pages, products, categories, Pcg64::seed_from_u64(options.seed))
 }
 
-async fn read(world: Rc<RefCell<World>>, mut connection: Connection, delay: Duration) {
+async fn read(world: Rc<RefCell<World>>, mut connection: Connection, delay: Duration, parts_every: u64) {
     tokio::time::sleep(delay).await;
     loop {
-        let (page, path) = {
+        let (page, path, at) = {
             let world = &mut *world.borrow_mut();
             let page = world.street.page();
-            (page, world.checker.path(page))
+            let is_in_parts = parts_every > 0 && world.street.below(parts_every) == 0;
+            let at = is_in_parts.then(|| world.street.below(MOST_OF_FIRST_PART));
+            (page, world.checker.path(page), at)
         };
-        let answered = connection.get(&path).await;
+        let answered = match at {
+            Some(at) => connection.get_in_parts(&path, at as usize).await,
+            None => connection.get(&path).await,
+        };
         let failed = {
             let world = &mut *world.borrow_mut();
             match answered {

@@ -25,6 +25,7 @@ mod street;
 mod tally;
 
 pub use checker::{Checked, Checker, Moment, PageId, Violation};
+pub use connection::Door;
 pub use crowd::{Options, Trouble, run};
 pub use probe::{Probe, Round, Seen};
 pub use tally::{Errors, Line, Totals, Updates};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
-use verbena_shoppers::{Line, Options, Totals, run};
+use verbena_shoppers::{Door, Line, Options, Totals, run};
 
 /// Read and change the shop through its proxies, and check every answer.
 ///
@@ -73,9 +73,11 @@ fn main() -> ExitCode {
 fn shop(arguments: &Arguments) -> Result<Totals, Box<dyn std::error::Error>> {
     let read = arguments.proxies.clone();
     let write = if arguments.write_through.is_empty() { read.clone() } else { arguments.write_through.clone() };
+    let doors = |addresses: Vec<SocketAddr>| addresses.into_iter().map(Door::from).collect();
     let options = Options {
-        read,
-        write,
+        read: doors(read),
+        write: doors(write),
+        parts_every: 0,
         readers: arguments.readers,
         writers: arguments.writers,
         every: Duration::from_millis(arguments.every_ms),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use hyper::StatusCode;
 
 use crate::checker::{Checker, PageId};
-use crate::connection::{Answer, Connection};
+use crate::connection::{Answer, Connection, Door};
 use crate::errand::{Errand, committed};
 
 /// Carts that a probe looks at. Their pages are spread over the homes.
@@ -61,7 +61,7 @@ impl Probe {
     /// One of at most 512, by its number, at a proxy. No request takes longer than its patience.
     pub fn new(number: u16, address: SocketAddr, patience: Duration) -> (Self, Rc<RefCell<Seen>>) {
         let seen = Rc::new(RefCell::new(Seen::default()));
-        let connection = Connection::new(address, Instant::now(), patience);
+        let connection = Connection::new(Door::from(address), Instant::now(), patience);
         let next_customer = FIRST + i64::from(number) * EACH;
         let mut probe =
             Probe { connection, checker: Checker::default(), carts: Vec::new(), next_customer, seen: seen.clone() };

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use hyper::Version;
 use serde::Serialize;
 
 use crate::checker::Violation;
@@ -55,6 +56,12 @@ pub struct Totals {
     pub soon_after_update: u64,
     /// Of these, from a cache.
     pub hits_soon_after_update: u64,
+    /// Hits of pages that go by lifetimes.
+    pub hits_with_lifetime: u64,
+    /// Answers that were put together of two parts.
+    pub in_parts: u64,
+    /// Answers that came by HTTP/2.
+    pub over_http2: u64,
     /// Writes.
     pub updates: Updates,
     /// Requests that failed, reads and writes.
@@ -132,6 +139,9 @@ impl Tally {
         self.totals.hits += u64::from(answer.hit);
         self.totals.soon_after_update += u64::from(soon);
         self.totals.hits_soon_after_update += u64::from(soon && answer.hit);
+        self.totals.hits_with_lifetime += u64::from(answer.hit && answer.has_lifetime);
+        self.totals.in_parts += u64::from(answer.is_in_parts);
+        self.totals.over_http2 += u64::from(answer.version == Version::HTTP_2);
         let taken = answer.received.micros_since(answer.sent);
         self.second.saturating_record(taken);
         self.reads.saturating_record(taken);

@@ -33,6 +33,14 @@ fn in_shared_memory_with_dependency_lists() {
     );
 }
 
+#[test]
+fn with_standard_pages_slices_tls_http2_and_parts() {
+    passes(
+        "--fabric tcp --scheme dependency-lists --mixed --seconds 15 --faults 5 --seed 4 --every-ms 20
+         --min-answers 1000 --min-hits-percent 5 --min-soon 20 --min-updates 50",
+    );
+}
+
 // Each update empties the cache, and a slow machine needs a while to fill it: updates come less often than in the long run.
 #[test]
 fn over_tcp_with_an_unchanged_shop() {

@@ -150,8 +150,9 @@ async fn shop(cache: Cache, words: &'static str, limit: Duration) -> (Totals, Ve
     let served =
         tokio::spawn(async move { axum::serve(listener, Router::new().fallback(serve).with_state(stub)).await });
     let options = Options {
-        read: vec![address],
-        write: vec![address],
+        read: vec![address.into()],
+        write: vec![address.into()],
+        parts_every: 0,
         readers: 8,
         writers: 4,
         every: Duration::from_millis(20),
@@ -219,8 +220,9 @@ async fn no_shop_is_an_error() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let options = Options {
-        read: vec![address],
+        read: vec![address.into()],
         write: vec![],
+        parts_every: 0,
         readers: 1,
         writers: 1,
         every: Duration::from_millis(1),

@@ -1,7 +1,7 @@
 //! Pages that are stored in slices (rule H9).
 
-use verbena_caching::{Mode, Rule};
-use verbena_content::{Change, Scope};
+use verbena_caching::{Keys, Mode, Rule};
+use verbena_content::{Change, Kind};
 use verbena_terms::Size;
 
 use crate::scene::{Asked, Client, Scene};
@@ -52,8 +52,20 @@ fn gets_part(client: &mut Client, path: &str, range: &str) -> crate::scene::Answ
     client.answer()
 }
 
-fn purge(scene: &Scene, scope: Scope) {
-    scene.runtime.block_on(scene.node.content.purge(Change::Hard, scope)).unwrap();
+/// No update of the page is open any more: while one is, the page comes whole.
+fn has_no_update_open(scene: &Scene, path: &str) {
+    let content = &scene.node.content;
+    let key = Keys::new(content.names().page_secret()).of_page("shop", path).unwrap();
+    let page = content.names().page(&key.0.to_le_bytes());
+    scene.comes("the end of the update", |scene| {
+        let words = scene.runtime.block_on(content.read(page).unwrap().words());
+        words.is_some_and(|(_, words)| !words.are_busy(Kind::Standard))
+    });
+}
+
+fn purge(scene: &Scene, path: &str, tag: &[u8]) {
+    scene.runtime.block_on(scene.node.content.purge(Change::Hard, scene.node.only(tag))).unwrap();
+    has_no_update_open(scene, path);
 }
 
 #[test]
@@ -153,7 +165,7 @@ fn a_purge_between_two_slices_cuts_the_answer() {
     client.get("/v");
     gives(scene.origin.asked("/v"), &old, 0, &[TAG, LIVES, "Surrogate-Key: video"]);
     let asked = scene.origin.asked("/v");
-    purge(&scene, scene.node.only(b"video"));
+    purge(&scene, "/v", b"video");
     gives(asked, &new, 1, &[TAG, LIVES, "Surrogate-Key: video"]);
     client.head().has(200);
     client.has_of_body(&old.as_bytes()[..SLICE]);
@@ -161,7 +173,7 @@ fn a_purge_between_two_slices_cuts_the_answer() {
     assert_eq!(scene.counter("verbena_proxy_slices_cut_total"), 1);
     // It is asked for when the page is purged already.
     fills(&scene, "/w", &old, &[TAG, LIVES, "Surrogate-Key: other"]);
-    purge(&scene, scene.node.only(b"other"));
+    purge(&scene, "/w", b"other");
     let mut client = scene.client();
     client.get("/w");
     gives(scene.origin.asked("/w"), &new, 0, &[TAG, LIVES, "Surrogate-Key: other"]);
@@ -169,6 +181,31 @@ fn a_purge_between_two_slices_cuts_the_answer() {
     gives(scene.origin.asked("/w"), &new, 2, &[TAG, LIVES, "Surrogate-Key: other"]);
     client.answer().is(200, &new);
     scene.origin.is_left_alone();
+}
+
+/// Nothing is known of what slices have in common then.
+#[test]
+fn while_an_update_of_it_is_open_a_page_comes_whole() {
+    let (scene, page) = (scene(), page(2 * SLICE));
+    fills(&scene, "/v", &page, &[TAG, LIVES, "Surrogate-Key: video"]);
+    let update = scene.begins(Some("video"));
+    let mut client = scene.client();
+    for range in [None, Some("bytes=4000-5000")] {
+        match range {
+            None => client.get("/v"),
+            Some(range) => client.get_with("/v", &[&format!("Range: {range}")]),
+        }
+        let asked = scene.origin.asked("/v");
+        assert_eq!(asked.field("range").as_deref(), range, "it is the client's own request");
+        asked.answers(&[TAG, LIVES], &page);
+        client.answer().is(200, &page);
+    }
+    scene.ends(update);
+    has_no_update_open(&scene, "/v");
+    client.get("/v");
+    gives(scene.origin.asked("/v"), &page, 0, &[TAG, LIVES, "Surrogate-Key: video"]);
+    gives(scene.origin.asked("/v"), &page, 1, &[TAG, LIVES, "Surrogate-Key: video"]);
+    client.answer().is(200, &page);
 }
 
 #[test]
@@ -300,6 +337,7 @@ fn a_write_to_the_page_is_seen_by_the_next_request() {
     client.post("/v", "new");
     scene.origin.asked("/v").answers(&[], "");
     client.answer().has(200);
+    has_no_update_open(&scene, "/v");
     client.get_with("/v", &["Range: bytes=4096-"]);
     let asked = scene.origin.asked("/v");
     gives(asked, &new, 1, &["ETag: \"2\"", LIVES]);

@@ -37,7 +37,7 @@ pub fn judge(arguments: &Arguments, totals: &Totals, happened: &Happened) -> Res
     println!(
         "counted: fabric={} cluster={} scheme={} seed={} seconds={:.0} answers={} hits={} hits%={percent:.1} soon={} soon_hits={} updates={} \
          faults={} kills={} pauses={} restarts={} rolling={} cuts={} deafs={} mutes={} pairs={} etcd={} \
-         at_proxies={} at_shops={} at_homes={} at_keeper={} by_adapters={} errors={} stale={} backwards={} mixed={} malformed={}",
+         at_proxies={} at_shops={} at_homes={} at_keeper={} by_adapters={} with_lifetime={} in_parts={} http2={} errors={} stale={} backwards={} mixed={} malformed={}",
         name(arguments.fabric),
         name(arguments.cluster),
         name(arguments.scheme),
@@ -63,6 +63,9 @@ pub fn judge(arguments: &Arguments, totals: &Totals, happened: &Happened) -> Res
         happened.at(Part::Home),
         happened.at(Part::Keeper),
         happened.by_adapters,
+        totals.hits_with_lifetime,
+        totals.in_parts,
+        totals.over_http2,
         totals.errors.sum(),
         totals.stale,
         totals.backwards,
@@ -76,7 +79,12 @@ pub fn judge(arguments: &Arguments, totals: &Totals, happened: &Happened) -> Res
         let (shoppers, probes) = (totals.violations(), happened.wrong.len());
         return Err(format!("{} answers were wrong {:?}", shoppers + probes as u64, happened.wrong));
     }
+    // Of each kind a twentieth.
+    let least = if arguments.mixed { arguments.min_answers / 20 } else { 0 };
     let enough = [
+        ("hits of standard pages", totals.hits_with_lifetime, least),
+        ("answers in parts", totals.in_parts, least),
+        ("answers by HTTP/2", totals.over_http2, least),
         ("answers", totals.answers, arguments.min_answers),
         ("answers within 50 ms after an update", totals.soon_after_update, arguments.min_soon),
         ("updates", totals.updates.acknowledged, arguments.min_updates),

@@ -11,6 +11,7 @@ mod ask;
 mod back;
 mod campaign;
 mod deeds;
+mod doors;
 mod etcd;
 mod faults;
 mod judge;
@@ -41,6 +42,9 @@ use crate::process::{PATIENCE, Part};
 use crate::told::Told;
 use crate::town::{Cluster, Fabric, Ground, Plan, Scheme, Town};
 
+/// With `--mixed`: of so many pages one is asked for in two parts.
+const PARTS_EVERY: u64 = 4;
+
 /// Kill, pause and restart the parts of a running system, and check that no answer is stale.
 ///
 /// The exit code is 0 when every answer was one that the shop could have given and enough happened, 1 when not, 2 when it could not begin.
@@ -59,6 +63,10 @@ struct Arguments {
     /// Give each process a network of its own, and cut members off from each other. For root, and tcp.
     #[arg(long)]
     network: bool,
+    /// Standard mode, TLS, HTTP/2 and parts, too: the front page and products go by lifetimes and come in slices, two of the proxies take TLS alone, half of their readers
+    /// ask by HTTP/2, and readers ask for one page in four in two parts. With --scheme dependency-lists, without --network.
+    #[arg(long, conflicts_with = "network")]
+    mixed: bool,
     /// Who numbers the views. etcd is found by its name, and its members are killed, paused and cut off too, with --network.
     #[arg(long, value_enum, default_value = "static")]
     cluster: Cluster,
@@ -162,6 +170,12 @@ fn main() -> ExitCode {
         );
         return ExitCode::from(2);
     }
+    if arguments.mixed && arguments.scheme != Scheme::DependencyLists {
+        eprintln!(
+            "never-stale: --mixed goes with --scheme dependency-lists: standard pages are found by what they name"
+        );
+        return ExitCode::from(2);
+    }
     let ground = match arguments.ground() {
         Ok(ground) => ground,
         Err(reason) => {
@@ -185,6 +199,7 @@ fn main() -> ExitCode {
         lease: arguments.lease(),
         longest_transaction: arguments.longest_transaction(),
         programs: told.or(beside).unwrap_or_default(),
+        mixed: arguments.mixed,
     };
     let town = match Town::start(&plan, ground, directory.path()) {
         Ok(town) => town,
@@ -212,8 +227,9 @@ fn main() -> ExitCode {
 /// Shops, lets happen what is to happen, and judges.
 async fn shop(arguments: &Arguments, mut town: Town) -> Result<(), String> {
     let options = Options {
-        read: town.proxies.clone(),
-        write: town.proxies.clone(),
+        read: town.doors.clone(),
+        write: town.doors.clone(),
+        parts_every: if arguments.mixed { PARTS_EVERY } else { 0 },
         readers: arguments.readers,
         writers: arguments.writers,
         every: Duration::from_millis(arguments.every_ms),

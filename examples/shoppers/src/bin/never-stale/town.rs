@@ -10,10 +10,11 @@ use clap::ValueEnum;
 use tokio::net::UnixStream;
 use verbena_fabric::{FabricConfig, Provider, try_out};
 use verbena_namespaces::{End, Namespace};
+use verbena_shoppers::Door;
 
 use crate::network::{Network, inside, outside};
 use crate::process::{PATIENCE, Part, Place, Process};
-use crate::{ask, etcd};
+use crate::{ask, doors, etcd};
 
 /// The interconnect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -56,6 +57,8 @@ pub struct Plan {
     pub longest_transaction: Duration,
     /// Where the programs are.
     pub programs: PathBuf,
+    /// Standard mode, slices, TLS and both versions of HTTP, too.
+    pub mixed: bool,
 }
 
 /// In which networks all are.
@@ -74,6 +77,8 @@ pub enum Ground {
 pub struct Town {
     pub processes: Vec<Process>,
     pub proxies: Vec<SocketAddr>,
+    /// The ways to them.
+    pub doors: Vec<Door>,
     /// Where each home's HTTP is.
     pub homes: Vec<PathBuf>,
     /// Where all nodes' sockets are.
@@ -156,8 +161,13 @@ impl Town {
         let run = directory.join("run");
         let homes = HOMES.iter().map(|name| socket(&run, name)).collect();
         let proxies = (PROXY_PORT..).zip(FIRST_PROXY..).zip(PROXIES);
-        let proxies = proxies.map(|((port, number), _)| SocketAddr::from((ground.outside(number), port))).collect();
-        let mut town = Town { processes: Vec::new(), proxies, homes, run, ground };
+        let proxies: Vec<_> =
+            proxies.map(|((port, number), _)| SocketAddr::from((ground.outside(number), port))).collect();
+        let doors = match plan.mixed {
+            true => doors::mixed(&proxies, directory)?,
+            false => proxies.iter().copied().map(Door::from).collect(),
+        };
+        let mut town = Town { processes: Vec::new(), proxies, doors, homes, run, ground };
         let start = |town: &mut Town, name: &str, part, number, program: &Path, arguments: &str, greeting| {
             let place = Place { directory: directory.to_owned(), network: town.ground.network(number)? };
             let arguments = arguments.split(' ').map(OsString::from).collect();
@@ -188,6 +198,9 @@ impl Town {
             let mut arguments = format!("--database shop.db --listen {}:{port}", town.ground.outside(number));
             if plan.scheme == Scheme::DependencyLists {
                 arguments.push_str(&format!(" --helper {}", socket.display()));
+            }
+            if plan.mixed {
+                arguments.push_str(" --lifetime 600");
             }
             start(&mut town, name, Part::Shop, number, &shop, &arguments, "shop: http")?;
         }
@@ -318,8 +331,13 @@ fn configuration(plan: &Plan, ground: &Ground, directory: &Path, own: u8, name: 
     let insecure = !matches!(ground, Ground::One);
     let (writes, home) = match plan.scheme {
         Scheme::InvalidateAll => ("", r#"["home"]"#),
+        Scheme::DependencyLists if plan.mixed => (MIXED, r#"["home", "updater"]"#),
         Scheme::DependencyLists => (ANNOUNCED, r#"["home", "updater"]"#),
     };
+    let is_secure = plan.mixed && is_proxy(own) && doors::is_secure(usize::from(own - FIRST_PROXY));
+    let [certificate, key] = doors::FILES;
+    let tls =
+        if is_secure { format!("tls_cert = [\"{certificate}\"]\ntls_key = [\"{key}\"]\n") } else { String::new() };
     let line = |number: u8, name: &str| {
         let roles = if is_proxy(number) { r#"["reader", "updater"]"# } else { home };
         let address = match plan.fabric {
@@ -348,8 +366,13 @@ fn configuration(plan: &Plan, ground: &Ground, directory: &Path, own: u8, name: 
     format!(
         "[cluster]\nname = \"{name}\"\nlease = \"{lease}ms\"\n{members}\n[fabric]\nprovider = \"{provider}\"\n\
          insecure = {insecure}\n\n[node]\nruntime = {runtime:?}\nstate = {state:?}\n\n[pages]\n\
-         longest_transaction = \"{longest}ms\"\n\n[proxy]\norigin = [{origins}]\n{writes}"
+         longest_transaction = \"{longest}ms\"\n\n[proxy]\norigin = [{origins}]\n{tls}{writes}"
     )
 }
 
+const MIXED: &str = "routes = [
+    { prefix = \"/\", writes = \"announced\", mode = \"standard\", slice = \"4KiB\" },
+    { prefix = \"/category\", mode = \"coherent\" },
+    { prefix = \"/cart\", mode = \"coherent\" },
+]\n";
 const ANNOUNCED: &str = "routes = [{ prefix = \"/\", writes = \"announced\" }]\n";
