@@ -5,7 +5,10 @@
 //! Credit bounds what is between them.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{RecvTimeoutError, Sender as Outbox, SyncSender, channel, sync_channel};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, Sender as Outbox, SyncSender, channel, sync_channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use verbena_terms::{BootClock, Clock};
@@ -83,28 +86,44 @@ pub enum SessionError {
 /// A thread that works off jobs in their order.
 struct Disk<Job> {
     jobs: Outbox<Job>,
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
 }
 
 impl<Job: Send + 'static> Disk<Job> {
+    /// `is_kept` says which jobs are done even if the session has ended.
     fn start<Work: Send + 'static>(
         events: SyncSender<Event<Work>>,
+        is_kept: fn(&Job) -> bool,
         mut work: impl FnMut(Job) -> Option<Work> + Send + 'static,
     ) -> Disk<Job> {
         let (jobs, queue) = channel();
-        std::thread::spawn(move || {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = is_over.clone();
+        let thread = std::thread::spawn(move || {
             while let Ok(job) = queue.recv() {
-                if let Some(done) = work(job)
-                    && events.send(Event::Done(done)).is_err()
-                {
-                    return;
+                if over.load(Ordering::Acquire) && !is_kept(&job) {
+                    continue;
+                }
+                if let Some(done) = work(job) {
+                    // The session may have ended.
+                    let _ = events.send(Event::Done(done));
                 }
             }
         });
-        Disk { jobs }
+        Disk { jobs, is_over, thread }
     }
 
     fn begin(&self, job: Job) {
         let _ = self.jobs.send(job);
+    }
+
+    /// Waits until nothing is done any more: what a session does when it is over would meet the next one. The receiver of its events is dropped before.
+    fn end(self) {
+        self.is_over.store(true, Ordering::Release);
+        drop(self.jobs);
+        // A panic of the thread has broken the session off.
+        let _ = self.thread.join();
     }
 }
 
@@ -119,28 +138,47 @@ enum Sent {
 pub fn send(
     links: impl Into<Links>,
     mut sources: Sources,
-    mut entries: impl Iterator<Item = Entry>,
+    entries: impl Iterator<Item = Entry>,
     settings: SessionSettings,
     report: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<Summary, SessionError> {
     let links = links.into();
     let (events, inbox) = sync_channel(MOST_WAITING);
-    let mut streams = Streams::start(links.first, links.later, settings.streams, &events)?;
+    let streams = Streams::start(links.first, links.later, settings.streams, &events)?;
     let chunk_bytes = settings.chunk_bytes;
-    let disk = Disk::start(events, move |(action, entry): (SenderAction, Option<Entry>)| match action {
-        SenderAction::Open(file) => Some(Sent::Opened(file, sources.open(file, &entry?))),
-        SenderAction::Read { file, chunk, length, is_whole_file } => {
-            Some(Sent::Read(file, chunk, sources.read(file, chunk * chunk_bytes, length, is_whole_file)))
-        }
-        SenderAction::Look(file) => Some(Sent::Looked(file, sources.look(file))),
-        SenderAction::Close(file) => {
-            sources.close(file);
-            None
-        }
-        _ => None,
-    });
-    let mut sender = Sender::new(settings);
-    let mut tuning = Tuning { tuner: links.tuner.map(|settings| Tuner::new(settings, BootClock.now())) };
+    let disk = Disk::start(
+        events,
+        |_| false,
+        move |(action, entry): Asked| match action {
+            SenderAction::Open(file) => Some(Sent::Opened(file, sources.open(file, &entry?))),
+            SenderAction::Read { file, chunk, length, is_whole_file } => {
+                Some(Sent::Read(file, chunk, sources.read(file, chunk * chunk_bytes, length, is_whole_file)))
+            }
+            SenderAction::Look(file) => Some(Sent::Looked(file, sources.look(file))),
+            SenderAction::Close(file) => {
+                sources.close(file);
+                None
+            }
+            _ => None,
+        },
+    );
+    let tuner = links.tuner.map(|settings| Tuner::new(settings, BootClock.now()));
+    let sent = send_by(Sender::new(settings), (streams, &inbox, &disk), entries, Tuning { tuner }, report);
+    drop(inbox);
+    disk.end();
+    sent
+}
+
+/// A job of the sender's disk, and of which file.
+type Asked = (SenderAction, Option<Entry>);
+
+fn send_by(
+    mut sender: Sender,
+    (mut streams, inbox, disk): (Streams<Sent>, &Inbox<Event<Sent>>, &Disk<Asked>),
+    mut entries: impl Iterator<Item = Entry>,
+    mut tuning: Tuning,
+    report: &mut dyn FnMut(&Progress) -> bool,
+) -> Result<Summary, SessionError> {
     let mut names: BTreeMap<FileNumber, Entry> = BTreeMap::new();
     let (mut summary, mut is_all) = (Summary::default(), false);
     summary.note(streams.about());
@@ -355,10 +393,22 @@ pub fn receive(
 ) -> Result<Summary, SessionError> {
     let links = links.into();
     let (events, inbox) = sync_channel(MOST_WAITING);
-    let mut streams = Streams::start(links.first, links.later, settings.streams, &events)?;
+    let streams = Streams::start(links.first, links.later, settings.streams, &events)?;
     let chunk_bytes = settings.chunk_bytes;
-    let disk = Disk::start(events, move |action| work_of_receiver(&mut store, chunk_bytes, action));
-    let mut receiver = Receiver::without_streams(settings);
+    // What is claimed of a part when its session ends is not sent again by the next one.
+    let is_kept = |job: &ReceiverAction| matches!(job, ReceiverAction::Record { .. } | ReceiverAction::Close(_));
+    let disk = Disk::start(events, is_kept, move |action| work_of_receiver(&mut store, chunk_bytes, action));
+    let received = receive_by(Receiver::without_streams(settings), (streams, &inbox, &disk), report);
+    drop(inbox);
+    disk.end();
+    received
+}
+
+fn receive_by(
+    mut receiver: Receiver,
+    (mut streams, inbox, disk): (Streams<Received>, &Inbox<Event<Received>>, &Disk<ReceiverAction>),
+    report: &mut dyn FnMut(&Progress) -> bool,
+) -> Result<Summary, SessionError> {
     streams.numbers().into_iter().for_each(|stream| receiver.joined(stream));
     let mut summary = Summary { streams: streams.present(), ..Summary::default() };
     let mut pace = Pace::new(REPORT_EVERY);
