@@ -42,15 +42,20 @@ pub trait Request {
     fn deadline(&self) -> Time {
         Time::FAR
     }
+    /// Whether a caller waits for the outcome. If none does, nothing wakes a thread for this request: it is looked at in the turns that there are, and it is settled
+    /// for the window's sake alone.
+    fn is_awaited(&self) -> bool {
+        true
+    }
     /// The next batch, of what was not executed so far. `None` where there is no buffer for it at the moment.
     fn batch(&mut self, fabric: &dyn Fabric) -> Option<(Batch, Class)>;
     /// All of the last batch was executed, and gave this.
     fn completed(&mut self, done: Completed);
     /// The next effect of the last batch was executed and gave this word. Reads before it gave nothing.
     fn executed(&mut self, word: u64);
-    /// The last batch did not reach the region, and nothing of it is to be settled.
+    /// The last batch did not reach the region, and nothing of it is to be settled. It is posted again, unless the request is complete now: given up.
     fn missed(&mut self) {}
-    /// Whether nothing is left to post.
+    /// Whether nothing is left to post. It is asked when the last batch was executed, settled or missed.
     fn is_complete(&self) -> bool;
     /// What the caller is told at the end; `None` if it waits until the view ends.
     fn outcome(&mut self, end: End) -> Option<Self::Outcome>;
@@ -133,7 +138,7 @@ impl<R: Request> Batches<R> {
     /// Ready when a batch has completed that [`poll`](Self::poll) has not looked at; otherwise wakes the task when one does.
     pub fn poll_completed(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut has_completed = false;
-        for one in &mut self.in_flight {
+        for one in self.in_flight.iter_mut().filter(|one| one.request.is_awaited()) {
             has_completed |= match &mut one.stage {
                 Stage::Waiting(_) => false,
                 Stage::Posted(_, _, completed) => completed.is_there(context),
@@ -151,7 +156,7 @@ impl<R: Request> Batches<R> {
             Stage::Settling(settlement) => settlement.next_deadline(),
             Stage::Posted(..) => None,
         };
-        self.in_flight.iter().filter_map(due).min()
+        self.in_flight.iter().filter(|one| one.request.is_awaited()).filter_map(due).min()
     }
 
     /// Whether there are none.
@@ -162,7 +167,7 @@ impl<R: Request> Batches<R> {
     /// Whether the fabric owes an answer that a caller waits for.
     pub fn is_awaiting(&self) -> bool {
         self.in_flight.iter().any(|one| {
-            !one.is_abandoned
+            one.is_wanted()
                 && match &one.stage {
                     Stage::Waiting(_) => false,
                     Stage::Posted(..) => true,
@@ -173,6 +178,11 @@ impl<R: Request> Batches<R> {
 }
 
 impl<R: Request> InFlight<R> {
+    /// Whether a caller waits for its outcome still.
+    fn is_wanted(&self) -> bool {
+        !self.is_abandoned && self.request.is_awaited()
+    }
+
     /// How it has ended, if it has.
     fn advance(
         &mut self,
@@ -228,7 +238,7 @@ impl<R: Request> InFlight<R> {
                 None => {
                     tracing::debug!(home = %self.request.target(), %error, "{} was not reached", R::SUBJECT);
                     self.request.missed();
-                    self.enter(Stage::Waiting(now + AGAIN_AFTER))
+                    self.complete_or_wait(now + AGAIN_AFTER)
                 }
             },
         }
@@ -243,7 +253,7 @@ impl<R: Request> InFlight<R> {
             Finding::All => self.complete_or_wait(now),
             Finding::Closed => Step::Ended(End::Gone),
             Finding::Forgotten(operation) => {
-                if !self.is_abandoned {
+                if self.is_wanted() {
                     let home = self.request.target();
                     tracing::error!(%home, %operation, "it is not known whether {} was changed", R::SUBJECT);
                 }
@@ -252,8 +262,8 @@ impl<R: Request> InFlight<R> {
         }
     }
 
-    fn complete_or_wait(&mut self, now: Time) -> Step {
-        if self.request.is_complete() { Step::Ended(End::Complete) } else { self.enter(Stage::Waiting(now)) }
+    fn complete_or_wait(&mut self, until: Time) -> Step {
+        if self.request.is_complete() { Step::Ended(End::Complete) } else { self.enter(Stage::Waiting(until)) }
     }
 
     fn enter(&mut self, stage: Stage) -> Step {

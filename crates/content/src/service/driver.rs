@@ -154,7 +154,7 @@ impl Driver {
             for word in words {
                 self.updater.acknowledged(word, life.acknowledgement(word), now, &mut updated);
             }
-            life.writes.look(now);
+            life.look_at_batches(now);
         }
         if self.updater.next_deadline().is_some_and(|at| at <= now) {
             self.updater.tick(now, &mut updated);

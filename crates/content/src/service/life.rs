@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use verbena_cluster::{Role, View};
 use verbena_fabric::{Address, Class, Fabric, Inbox, Peer, Port, Region, Rights, SharedRemote, Views};
+use verbena_service::batches::Batches;
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use super::Options;
+use super::batches::AcknowledgementWrite;
 use super::introduction::Introduction;
 use super::opening::{Head, Opened, Opening};
 use super::routes::{Access, Table};
-use super::writes::Writes;
 use crate::home::Home;
 use crate::rules::Rules;
 use crate::table::AcknowledgementWords;
@@ -41,7 +42,7 @@ pub(super) struct Life {
     pub(super) peers: BTreeMap<Incarnation, Known>,
     /// When those members that could not be connected to are tried again, if there are any.
     connect_at: Option<Time>,
-    pub(super) writes: Writes,
+    batches: Batches<AcknowledgementWrite>,
     /// Page tables that are open and whose heads are being read.
     heads: Vec<Head>,
 }
@@ -75,7 +76,7 @@ impl Life {
         }
         let protocol = fabric.listen(PROTOCOL, Views::CurrentAndLater)?;
         let introductions = fabric.listen(INTRODUCTIONS, Views::Any)?;
-        let (table, peers, writes, heads) = (Arc::from(table), BTreeMap::new(), Writes::default(), Vec::new());
+        let (table, peers, batches, heads) = (Arc::from(table), BTreeMap::new(), Batches::default(), Vec::new());
         Ok(Life {
             fabric,
             home,
@@ -87,7 +88,7 @@ impl Life {
             view: None,
             peers,
             connect_at: None,
-            writes,
+            batches,
             heads,
         })
     }
@@ -120,15 +121,23 @@ impl Life {
             }
             return;
         }
-        let Some(remote) = self.peers.get(&to).and_then(|known| known.acknowledgements.clone()) else { return };
-        self.writes.post(to, remote, at, value, now);
+        // Otherwise it is lost: the updater asks again.
+        if self.peers.get(&to).is_some_and(|known| known.acknowledgements.is_some()) {
+            self.batches.submit(AcknowledgementWrite::new(to, at, value), now);
+        }
+    }
+
+    /// Posts the acknowledgements since the last call, and settles those whose answer was lost.
+    pub(super) fn look_at_batches(&mut self, now: Time) {
+        let peers = &self.peers;
+        self.batches.poll(now, &*self.fabric, |member| peers.get(&member)?.acknowledgements.clone());
     }
 
     /// Gets to know the members of a view, and forgets nodes that are not members.
     pub(super) fn meet_members(&mut self, view: &Arc<View>, now: Time) {
         self.view = Some(view.clone());
         self.peers.retain(|peer, _| view.member(*peer).is_some());
-        self.writes.retain(|peer| view.member(peer).is_some());
+        self.batches.end_view(|peer| view.member(peer).is_some());
         self.heads.retain(|head| view.member(head.peer).is_some());
         self.connect(now);
     }

@@ -5,6 +5,7 @@
 //! actions in order. A hit does not involve the thread: [`Content::read`] posts a read of the words from the thread of the request, and
 //! [`Content::lease`] is two loads.
 
+mod batches;
 mod config;
 mod driver;
 mod introduction;
@@ -14,7 +15,6 @@ mod routes;
 #[cfg(feature = "testing")]
 mod stepped;
 mod thread;
-mod writes;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
