@@ -183,7 +183,7 @@ pub async fn assemble_beside(
         |node: &&Node| Departed { incarnation: node.fabric.identity(), since: number, at_rest: false, is_relay: false };
     let view = Arc::new(View::new(number, members, dead.iter().map(departed).collect()).unwrap());
     for node in &nodes {
-        node.content.view_learnt(view.clone(), Script(node.prepared.clone())).unwrap();
+        node.content.view_learnt(view.clone(), Script(node.prepared.clone()));
     }
     for node in nodes {
         for _ in 0..1000 {

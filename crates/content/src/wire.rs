@@ -210,6 +210,15 @@ impl Message {
         }
     }
 
+    /// The view that it belongs to.
+    pub fn view(&self) -> ViewNumber {
+        match self {
+            Message::Updates(updates) => updates.view,
+            Message::Register(register) => register.view,
+            Message::Registered(registered) => registered.view,
+        }
+    }
+
     /// The message as a frame.
     pub fn encode(&self) -> Vec<u8> {
         FRAME.encode(self)

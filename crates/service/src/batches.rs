@@ -18,6 +18,7 @@ use std::time::Duration;
 use verbena_fabric::{Batch, Class, Completed, Error, Fabric, Pending, Result, SharedRemote};
 use verbena_terms::{Incarnation, Time};
 
+use crate::peers::RegionUse;
 use crate::settle::{Finding, Settlement};
 
 /// Pause before a batch that could not be posted is tried again.
@@ -38,6 +39,10 @@ pub trait Request {
     fn id(&self) -> Self::Id;
     /// The member whose region it works on.
     fn target(&self) -> Incarnation;
+    /// Which of the member's regions.
+    fn region(&self) -> RegionUse {
+        RegionUse::ONLY
+    }
     /// When it ends as [`End::Late`] if it waits to be posted then. The default is never.
     fn deadline(&self) -> Time {
         Time::FAR
@@ -121,7 +126,7 @@ impl<R: Request> Batches<R> {
         &mut self,
         now: Time,
         fabric: &dyn Fabric,
-        region: impl Fn(Incarnation) -> Option<SharedRemote>,
+        region: impl Fn(Incarnation, RegionUse) -> Option<SharedRemote>,
     ) -> Vec<(R::Id, R::Outcome)> {
         let mut ended = vec![];
         self.in_flight.retain_mut(|one| match one.advance(now, fabric, &region) {
@@ -149,9 +154,9 @@ impl<R: Request> Batches<R> {
     }
 
     /// When there is something to do if nothing completes. A request whose region is not open waits for that, and at most until its deadline.
-    pub fn next_deadline(&self, is_open: impl Fn(Incarnation) -> bool) -> Option<Time> {
+    pub fn next_deadline(&self, is_open: impl Fn(Incarnation, RegionUse) -> bool) -> Option<Time> {
         let due = |one: &InFlight<R>| match &one.stage {
-            Stage::Waiting(at) if is_open(one.request.target()) => Some(*at),
+            Stage::Waiting(at) if is_open(one.request.target(), one.request.region()) => Some(*at),
             Stage::Waiting(_) => Some(one.request.deadline()).filter(|deadline| *deadline != Time::FAR),
             Stage::Settling(settlement) => settlement.next_deadline(),
             Stage::Posted(..) => None,
@@ -188,14 +193,15 @@ impl<R: Request> InFlight<R> {
         &mut self,
         now: Time,
         fabric: &dyn Fabric,
-        region: &impl Fn(Incarnation) -> Option<SharedRemote>,
+        region: &impl Fn(Incarnation, RegionUse) -> Option<SharedRemote>,
     ) -> Option<End> {
         loop {
             let step = match &mut self.stage {
                 Stage::Waiting(_) if now >= self.request.deadline() || self.is_abandoned => Step::Ended(End::Late),
                 Stage::Waiting(at) if *at > now => Step::Unchanged,
                 Stage::Waiting(_) => {
-                    region(self.request.target()).map_or(Step::Unchanged, |remote| self.post(remote, fabric, now))
+                    let remote = region(self.request.target(), self.request.region());
+                    remote.map_or(Step::Unchanged, |remote| self.post(remote, fabric, now))
                 }
                 Stage::Posted(remote, class, completed) => match completed.poll_now() {
                     None => Step::Unchanged,

@@ -8,13 +8,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use verbena_cluster::{Lease, LeaseWord, View};
-use verbena_fabric::{Fabric, Inbox, Message, Port, RegionKey, Result};
+use verbena_fabric::{Error, Fabric, Message, Port, RegionKey, Result};
 use verbena_terms::{Clock, Complaints, Incarnation, Time, ViewNumber};
 
 use crate::batches::Request;
 use crate::endpoint::Endpoint;
 use crate::executor;
-use crate::peers::{OpenResult, OpenTask};
+use crate::peers::{OpenResult, OpenTask, Opened};
 
 /// The longest pause between two turns: a lease that has run out, or a view that is in effect, must not be seen late.
 const IDLE: Duration = Duration::from_millis(20);
@@ -55,7 +55,7 @@ pub trait Machine: Send + Sized + 'static {
         out: &mut Vec<Self::Action>,
     );
     /// Messages to this member go through from now on.
-    fn connected(&mut self, _member: Incarnation) {}
+    fn connected(&mut self, _member: Incarnation, _now: Time, _out: &mut Vec<Self::Action>) {}
     /// Called in each turn before completed batches are taken: deadlines.
     fn tick(&mut self, _now: Time, _out: &mut Vec<Self::Action>) {}
     /// Called in each turn after completed batches were taken: what is sent together.
@@ -76,14 +76,16 @@ pub trait Frame: Sized {
     fn decode(bytes: &[u8]) -> std::result::Result<Self, Self::Error>;
     /// The sender that it names.
     fn sender(&self) -> Incarnation;
-    /// The view that it names.
-    fn view(&self) -> ViewNumber;
+    /// The view that it names; `None` if it belongs to none and comes by [`Host::PORT_OF_NO_VIEW`].
+    fn view(&self) -> Option<ViewNumber>;
 }
 
 /// What one service does with its machine's actions, and the input and output that it has beside the fabric: its own region, answers to callers, metrics.
 pub trait Host<M: Machine>: Send + 'static {
     /// The port of its messages.
     const PORT: Port;
+    /// The port of its messages that belong to no view: they count in whichever view sender and receiver are.
+    const PORT_OF_NO_VIEW: Option<Port> = None;
 
     /// Carries out one action. `endpoint` is `None` between two incarnations: then there is no fabric to act on. Actions that the machine gives in return are
     /// appended to `more` and carried out after those given before.
@@ -97,16 +99,32 @@ pub trait Host<M: Machine>: Send + 'static {
     );
     /// Called after each event and before its actions are carried out.
     fn before_actions(&mut self, _machine: &M) {}
+    /// An incarnation starts, and the machine with it. Makes the regions that last as long as the incarnation.
+    ///
+    /// # Errors
+    /// If they cannot be made. Then the incarnation does not start.
+    fn start_incarnation(&mut self, _machine: &M, _endpoint: &Endpoint<M::Batch>) -> Result<()> {
+        Ok(())
+    }
     /// Makes the node's own region of this view, if it has one, and gives its key.
     fn enter_view(&mut self, _machine: &M, _view: &View, _endpoint: &Endpoint<M::Batch>) -> Option<RegionKey> {
         None
     }
-    /// The incarnation is over: drops its region.
+    /// The incarnation is over, or could not start: drops its regions.
     fn end_incarnation(&mut self) {}
     /// A message has arrived.
     fn message_arrived(&mut self, _now: Time) {}
     /// A message was dropped: it could not be decoded, or named another sender or view.
     fn message_dropped(&mut self) {}
+    /// A member's region could not be opened; it is tried again.
+    fn open_failed(&mut self, _owner: Incarnation, _error: &Error, _now: Time) {}
+    /// Whether the machine waits for words that members write in the node's own region. Nothing announces them, so each turn [looks](Self::look), and
+    /// [`next_deadline`](Self::next_deadline) says how soon the next one does.
+    fn is_looking(&self, _machine: &M) -> bool {
+        false
+    }
+    /// Gives the machine the words that it waits for. The machine has heard of the lease before: what is seen counts if the lease holds (rule C5).
+    fn look(&mut self, _machine: &mut M, _now: Time, _out: &mut Vec<M::Action>) {}
     /// Called at the end of each turn, with whether batches had completed in it.
     fn turn_ended(&mut self, _machine: &M, _has_completed: bool, _now: Time) {}
     /// Called when no work is left until something arrives: metrics.
@@ -172,12 +190,16 @@ impl<M: Machine, H: Host<M>> Driver<M, H> {
     /// An incarnation of this node starts on this fabric and acts by this lease.
     ///
     /// # Errors
-    /// If the port is taken.
+    /// If a port is taken, or the host cannot make its regions.
     pub fn start_incarnation(&mut self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> Result<()> {
         self.lease = Some(lease.clone());
-        let endpoint = Endpoint::listen(fabric, H::PORT)?;
+        let endpoint = Endpoint::listen(fabric, H::PORT, H::PORT_OF_NO_VIEW)?;
         let me = endpoint.me();
         self.act(|machine, _, _, out| machine.start_incarnation(me, out));
+        if let Err(error) = self.host.start_incarnation(&self.machine, &endpoint) {
+            self.end_incarnation();
+            return Err(error);
+        }
         self.endpoint = Some(endpoint);
         Ok(())
     }
@@ -265,11 +287,15 @@ impl<M: Machine, H: Host<M>> executor::Driver for Driver<M, H> {
     fn message(&mut self, message: &Message) {
         self.host.message_arrived(self.clock.now());
         match M::Frame::decode(&message.body) {
-            Ok(frame) if frame.sender() == message.from && frame.view() == message.view => {
+            Ok(frame)
+                if frame.sender() == message.from
+                    && frame.view() == (message.port == H::PORT).then_some(message.view) =>
+            {
                 self.act(|machine, _, now, out| machine.frame(frame, now, out));
             }
             Ok(frame) => {
-                let named = format!("a frame of {} in {}", frame.sender(), frame.view());
+                let view = frame.view().map_or("no view".to_owned(), |view| view.to_string());
+                let named = format!("a frame of {} in {view}", frame.sender());
                 self.drop_message(message.from, &named);
             }
             Err(error) => self.drop_message(message.from, &error),
@@ -279,6 +305,11 @@ impl<M: Machine, H: Host<M>> executor::Driver for Driver<M, H> {
     fn advance(&mut self) {
         let (mut now, mut has_completed) = (self.clock.now(), false);
         self.act_at(now, |machine, _, now, out| machine.tick(now, out));
+        if self.host.is_looking(&self.machine) {
+            self.check_lease();
+            now = self.clock.now();
+            self.act_at(now, |machine, host, now, out| host.look(machine, now, out));
+        }
         while let Some(endpoint) = &mut self.endpoint {
             let ended = endpoint.poll(now);
             if ended.is_empty() {
@@ -304,8 +335,12 @@ impl<M: Machine, H: Host<M>> executor::Driver for Driver<M, H> {
         self.endpoint.as_mut().map_or(Poll::Pending, |endpoint| endpoint.poll_completed(context))
     }
 
-    fn inbox(&mut self) -> Option<&mut Inbox> {
-        self.endpoint.as_mut().map(Endpoint::inbox)
+    fn take_message(&mut self) -> Option<Message> {
+        self.endpoint.as_mut().and_then(Endpoint::take_message)
+    }
+
+    fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<Message> {
+        self.endpoint.as_mut().map_or(Poll::Pending, |endpoint| endpoint.poll_message(context))
     }
 
     fn open_tasks(&mut self) -> Vec<OpenTask> {
@@ -315,8 +350,10 @@ impl<M: Machine, H: Host<M>> executor::Driver for Driver<M, H> {
 
     fn opened(&mut self, result: OpenResult) {
         let now = self.clock.now();
-        if let Some(member) = self.endpoint.as_mut().and_then(|endpoint| endpoint.opened(result, now)) {
-            self.machine.connected(member);
+        match self.endpoint.as_mut().map_or(Opened::Nothing, |endpoint| endpoint.opened(result, now)) {
+            Opened::Peer(member) => self.act(|machine, _, now, out| machine.connected(member, now, out)),
+            Opened::Failure(owner, error) => self.host.open_failed(owner, &error, now),
+            Opened::Nothing => {}
         }
         self.advance();
     }

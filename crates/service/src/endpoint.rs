@@ -4,31 +4,34 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use verbena_cluster::View;
-use verbena_fabric::{Address, Class, Fabric, Inbox, Port, RegionKey, Result, Views};
+use verbena_fabric::{Address, Class, Fabric, Inbox, Message, Port, RegionKey, Result, SharedRemote, Views};
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use crate::batches::{Batches, Request};
-use crate::peers::{OpenResult, OpenTask, Peers};
+use crate::peers::{OpenResult, OpenTask, Opened, Peers, RegionUse};
 
 /// One service's endpoint; dropping it leaves the port.
 pub struct Endpoint<R> {
     fabric: Arc<dyn Fabric>,
     port: Port,
     inbox: Inbox,
+    /// For messages of no view, if the service has such.
+    of_no_view: Option<(Port, Inbox)>,
     peers: Peers,
     batches: Batches<R>,
     sent: u64,
 }
 
 impl<R: Request> Endpoint<R> {
-    /// Listens on the port, for messages of the current view and of later ones.
+    /// Listens on the port, for messages of the current view and of later ones; and on another one for messages of no view, if the service has such.
     ///
     /// # Errors
-    /// If the port is taken.
-    pub fn listen(fabric: Arc<dyn Fabric>, port: Port) -> Result<Self> {
+    /// If a port is taken.
+    pub fn listen(fabric: Arc<dyn Fabric>, port: Port, of_no_view: Option<Port>) -> Result<Self> {
         let inbox = fabric.listen(port, Views::CurrentAndLater)?;
+        let of_no_view = of_no_view.map(|port| Ok((port, fabric.listen(port, Views::Any)?))).transpose()?;
         let peers = Peers::new(fabric.clone());
-        Ok(Endpoint { fabric, port, inbox, peers, batches: Batches::default(), sent: 0 })
+        Ok(Endpoint { fabric, port, inbox, of_no_view, peers, batches: Batches::default(), sent: 0 })
     }
 
     /// The incarnation.
@@ -41,9 +44,17 @@ impl<R: Request> Endpoint<R> {
         &*self.fabric
     }
 
-    /// Where messages arrive.
-    pub fn inbox(&mut self) -> &mut Inbox {
-        &mut self.inbox
+    /// The next message, if one has arrived.
+    pub fn take_message(&mut self) -> Option<Message> {
+        self.inbox.try_take().or_else(|| self.of_no_view.as_ref()?.1.try_take())
+    }
+
+    /// The next message; if none has arrived, wakes the task when one does.
+    pub fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<Message> {
+        match (self.inbox.poll_next(context), &mut self.of_no_view) {
+            (Poll::Pending, Some((_, inbox))) => inbox.poll_next(context),
+            (polled, _) => polled,
+        }
     }
 
     /// A view begins: the work of older ones ends, and its members are the peers.
@@ -58,6 +69,16 @@ impl<R: Request> Endpoint<R> {
         self.peers.learn(key, now);
     }
 
+    /// A member has told the key of one of its regions.
+    pub fn learn_of(&mut self, of: RegionUse, key: RegionKey, now: Time) {
+        self.peers.learn_of(of, key, now);
+    }
+
+    /// One of a member's regions, once it is open.
+    pub fn region_of(&self, owner: Incarnation, of: RegionUse) -> Option<&SharedRemote> {
+        self.peers.region_of(owner, of)
+    }
+
     /// Posts a request; [`poll`](Self::poll) gives its outcome.
     pub fn submit(&mut self, request: R, now: Time) {
         self.batches.submit(request, now);
@@ -66,15 +87,24 @@ impl<R: Request> Endpoint<R> {
     /// Posts what can be posted and gives the outcomes of what has ended.
     pub fn poll(&mut self, now: Time) -> Vec<(R::Id, R::Outcome)> {
         let peers = &self.peers;
-        self.batches.poll(now, &*self.fabric, |member| peers.region(member).cloned())
+        self.batches.poll(now, &*self.fabric, |member, of| peers.region_of(member, of).cloned())
     }
 
     /// Sends a message, which may be lost: the protocol repeats it. False if there is no connection to the member; then nothing is encoded.
     pub fn send(&mut self, to: Incarnation, view: ViewNumber, encode: impl FnOnce() -> Vec<u8>) -> bool {
+        self.send_by(self.port, to, view, encode)
+    }
+
+    /// Sends a message of no view, as [`send`](Self::send) does others. `view` is the one that this node is in.
+    pub fn send_of_no_view(&mut self, to: Incarnation, view: ViewNumber, encode: impl FnOnce() -> Vec<u8>) -> bool {
+        self.of_no_view.as_ref().map(|(port, _)| *port).is_some_and(|port| self.send_by(port, to, view, encode))
+    }
+
+    fn send_by(&mut self, port: Port, to: Incarnation, view: ViewNumber, encode: impl FnOnce() -> Vec<u8>) -> bool {
         let Some(peer) = self.peers.peer(to) else { return false };
         self.sent += 1;
-        if let Err(error) = peer.send(Class::Control, view, self.port, self.sent, &encode()) {
-            tracing::debug!(%to, %error, port = self.port.0, "a message was not sent");
+        if let Err(error) = peer.send(Class::Control, view, port, self.sent, &encode()) {
+            tracing::debug!(%to, %error, port = port.0, "a message was not sent");
         }
         true
     }
@@ -84,8 +114,8 @@ impl<R: Request> Endpoint<R> {
         self.peers.open_tasks(now)
     }
 
-    /// Takes the result of a task. Gives the member that can be sent messages from now on.
-    pub fn opened(&mut self, result: OpenResult, now: Time) -> Option<Incarnation> {
+    /// Takes the result of a task.
+    pub fn opened(&mut self, result: OpenResult, now: Time) -> Opened {
         self.peers.opened(result, now)
     }
 
@@ -106,7 +136,7 @@ impl<R: Request> Endpoint<R> {
 
     /// When there is something to do if nothing arrives.
     pub fn next_deadline(&self) -> Option<Time> {
-        let batches = self.batches.next_deadline(|member| self.peers.region(member).is_some());
+        let batches = self.batches.next_deadline(|member, of| self.peers.region_of(member, of).is_some());
         self.peers.next_deadline().into_iter().chain(batches).min()
     }
 }

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use verbena_fabric::{Error, Inbox, Message, Result};
+use verbena_fabric::{Error, Message, Result};
 use verbena_terms::{BootClock, Clock, Time};
 
 use crate::handoff::{Handoff, Next};
@@ -40,8 +40,10 @@ pub trait Driver: Send + 'static {
     fn has_batches(&self) -> bool;
     /// Ready when a batch has completed that no turn has looked at; otherwise wakes the task when one does.
     fn poll_completed(&mut self, context: &mut Context<'_>) -> Poll<()>;
-    /// Where its messages arrive; `None` between two incarnations.
-    fn inbox(&mut self) -> Option<&mut Inbox>;
+    /// The next message, if one has arrived; none between two incarnations.
+    fn take_message(&mut self) -> Option<Message>;
+    /// The next message; if none has arrived, wakes the task when one does.
+    fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<Message>;
     /// What has to be opened since the last call. The executor runs each task on a thread that may block and passes its result to [`opened`](Self::opened).
     fn open_tasks(&mut self) -> Vec<OpenTask>;
     /// Takes the result of an open task.
@@ -58,7 +60,7 @@ pub trait Driver: Send + 'static {
             self.message(&message);
         }
         for _ in 0..BATCH {
-            let Some(message) = self.inbox().and_then(|inbox| inbox.try_take()) else { break };
+            let Some(message) = self.take_message() else { break };
             self.message(&message);
         }
         self.advance();
@@ -321,7 +323,7 @@ impl<S: Service> Slot<S> {
             let context = &mut Context::from_waker(&self.waker);
             let driver = self.service.driver();
             let has_completed = driver.poll_completed(context).is_ready();
-            match driver.inbox().map_or(Poll::Pending, |inbox| inbox.poll_next(context)) {
+            match driver.poll_message(context) {
                 Poll::Ready(message) => self.turn(Some(message)),
                 Poll::Pending if has_completed => {}
                 Poll::Pending => {

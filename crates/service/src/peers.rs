@@ -1,4 +1,4 @@
-//! The members that a service reaches in one incarnation of its node, and each member's region.
+//! The members that a service reaches in one incarnation of its node, and each member's regions.
 //!
 //! Opening a connection or a region may block, so another thread does it: [`Peers::open_tasks`] gives what is due, and [`Peers::opened`] takes the results.
 
@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbena_fabric::{Address, Fabric, Peer, RegionKey, Result, SharedRemote};
-use verbena_terms::{Incarnation, Time};
+use verbena_fabric::{Address, Error, Fabric, Peer, RegionKey, Result, SharedRemote};
+use verbena_terms::{Incarnation, Time, ViewNumber};
 
+/// The view of regions that belong to none: they last as long as their owner's incarnation.
+const NO_VIEW: ViewNumber = ViewNumber(0);
 /// How long opening a region may take.
 const OPEN_DEADLINE: Duration = Duration::from_secs(1);
 /// When a region that could not be opened is tried again.
@@ -16,11 +18,20 @@ const OPEN_AGAIN: Duration = Duration::from_millis(50);
 /// When a member whose address could not be used is tried again.
 const CONNECT_AGAIN: Duration = Duration::from_secs(1);
 
+/// What a member's region is for. A service whose members have several numbers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RegionUse(pub u8);
+
+impl RegionUse {
+    /// Of the only region that each member has.
+    pub const ONLY: RegionUse = RegionUse(0);
+}
+
 /// A service's connections to members, and the members' regions that it has open.
 pub struct Peers {
     fabric: Arc<dyn Fabric>,
     peers: BTreeMap<Incarnation, Link>,
-    regions: BTreeMap<Incarnation, Remote>,
+    regions: BTreeMap<(Incarnation, RegionUse), Remote>,
 }
 
 /// The connection to a member.
@@ -68,7 +79,7 @@ pub struct OpenTask {
 
 enum Target {
     Peer { fabric: Arc<dyn Fabric>, member: Incarnation, address: Address },
-    Region { peer: Arc<dyn Peer>, key: RegionKey, deadline: Time },
+    Region { peer: Arc<dyn Peer>, key: RegionKey, of: RegionUse, deadline: Time },
 }
 
 /// What came of an [`OpenTask`].
@@ -79,7 +90,17 @@ pub struct OpenResult {
 
 enum Attempt {
     Peer(Incarnation, Result<Arc<dyn Peer>>),
-    Region(RegionKey, Result<SharedRemote>),
+    Region(RegionKey, RegionUse, Result<SharedRemote>),
+}
+
+/// What a result has changed.
+pub enum Opened {
+    /// Messages to this member go through from now on.
+    Peer(Incarnation),
+    /// A region of this member could not be opened. It is tried again.
+    Failure(Incarnation, Error),
+    /// Nothing that the service has to hear of.
+    Nothing,
 }
 
 impl OpenTask {
@@ -87,9 +108,9 @@ impl OpenTask {
     pub fn run(self) -> OpenResult {
         let what = match self.what {
             Target::Peer { fabric, member, address } => Attempt::Peer(member, fabric.connect(member, &address)),
-            Target::Region { peer, key, deadline } => {
+            Target::Region { peer, key, of, deadline } => {
                 let region = peer.open(&key, deadline);
-                Attempt::Region(key, region)
+                Attempt::Region(key, of, region)
             }
         };
         OpenResult { me: self.me, what }
@@ -102,10 +123,10 @@ impl Peers {
         Peers { fabric, peers: BTreeMap::new(), regions: BTreeMap::new() }
     }
 
-    /// A view has these members, this node among them. Closes the regions of older views.
+    /// A view has these members, this node among them. Closes the regions of older views, and those of members that are none any more.
     pub fn view(&mut self, members: impl Iterator<Item = (Incarnation, Address)>, now: Time) {
         let members: BTreeMap<_, _> = members.collect();
-        self.regions.clear();
+        self.regions.retain(|(owner, _), known| known.key.view == NO_VIEW && members.contains_key(owner));
         self.peers.retain(|peer, _| members.contains_key(peer));
         let me = self.fabric.identity();
         for (peer, address) in members {
@@ -116,7 +137,12 @@ impl Peers {
 
     /// A member has told the key of its region.
     pub fn learn(&mut self, key: RegionKey, now: Time) {
-        self.regions.insert(key.owner, Remote { key, access: Access::Closed(now) });
+        self.learn_of(RegionUse::ONLY, key, now);
+    }
+
+    /// A member has told the key of one of its regions.
+    pub fn learn_of(&mut self, of: RegionUse, key: RegionKey, now: Time) {
+        self.regions.insert((key.owner, of), Remote { key, access: Access::Closed(now) });
     }
 
     /// What is due to be opened at `now`. Each is given once until its result comes.
@@ -131,40 +157,47 @@ impl Peers {
                 tasks.push(OpenTask { me, what: Target::Peer { fabric, member: *member, address } });
             }
         }
-        for (owner, known) in &mut self.regions {
+        for ((owner, of), known) in &mut self.regions {
             if is_due(known.access.due())
                 && let Some(peer) = self.peers.get(owner).and_then(|link| link.access.open())
             {
                 known.access = Access::Opening;
                 let (peer, key, deadline) = (peer.clone(), known.key.clone(), now + OPEN_DEADLINE);
-                tasks.push(OpenTask { me, what: Target::Region { peer, key, deadline } });
+                tasks.push(OpenTask { me, what: Target::Region { peer, key, of: *of, deadline } });
             }
         }
         tasks
     }
 
-    /// Takes the result of a task. Gives the member that can be sent messages from now on; a result of an earlier incarnation counts for nothing.
-    pub fn opened(&mut self, result: OpenResult, now: Time) -> Option<Incarnation> {
+    /// Takes the result of a task. A result of an earlier incarnation counts for nothing.
+    pub fn opened(&mut self, result: OpenResult, now: Time) -> Opened {
         if result.me != self.fabric.identity() {
-            return None;
+            return Opened::Nothing;
         }
         match result.what {
             Attempt::Peer(member, peer) => {
-                let link = self.peers.get_mut(&member)?;
+                let Some(link) = self.peers.get_mut(&member) else { return Opened::Nothing };
                 let (is_open, address) = (peer.is_ok(), &link.address);
                 link.access = peer.map(Access::Open).unwrap_or_else(|error| {
                     tracing::warn!(peer = %member, %address, %error, "a member cannot be reached on this fabric");
                     Access::Closed(now + CONNECT_AGAIN)
                 });
-                is_open.then_some(member)
+                if is_open { Opened::Peer(member) } else { Opened::Nothing }
             }
-            Attempt::Region(key, region) => {
-                let known = self.regions.get_mut(&key.owner).filter(|known| known.key == key)?;
-                known.access = region.map(Access::Open).unwrap_or_else(|error| {
-                    tracing::debug!(owner = %key.owner, %error, "a member's region could not be opened");
-                    Access::Closed(now + OPEN_AGAIN)
-                });
-                None
+            Attempt::Region(key, of, region) => {
+                let known = self.regions.get_mut(&(key.owner, of)).filter(|known| known.key == key);
+                let Some(known) = known else { return Opened::Nothing };
+                match region {
+                    Ok(region) => {
+                        known.access = Access::Open(region);
+                        Opened::Nothing
+                    }
+                    Err(error) => {
+                        tracing::debug!(owner = %key.owner, %error, "a member's region could not be opened");
+                        known.access = Access::Closed(now + OPEN_AGAIN);
+                        Opened::Failure(key.owner, error)
+                    }
+                }
             }
         }
     }
@@ -176,12 +209,17 @@ impl Peers {
 
     /// A member's region, once it is open.
     pub fn region(&self, owner: Incarnation) -> Option<&SharedRemote> {
-        self.regions.get(&owner)?.access.open()
+        self.region_of(owner, RegionUse::ONLY)
+    }
+
+    /// One of a member's regions, once it is open.
+    pub fn region_of(&self, owner: Incarnation, of: RegionUse) -> Option<&SharedRemote> {
+        self.regions.get(&(owner, of))?.access.open()
     }
 
     /// When the next connection or region is due to be opened. A region waits until its owner is connected, which [`opened`](Self::opened) reports.
     pub fn next_deadline(&self) -> Option<Time> {
-        let of_reached = self.regions.iter().filter(|(owner, _)| self.peer(**owner).is_some());
+        let of_reached = self.regions.iter().filter(|((owner, _), _)| self.peer(*owner).is_some());
         let regions = of_reached.filter_map(|(_, known)| known.access.due());
         self.peers.values().filter_map(|link| link.access.due()).chain(regions).min()
     }

@@ -1,52 +1,106 @@
-//! A home's acknowledgement on its way: a one-sided write of the word at the updater.
+//! What this node does in other members' regions by itself: it writes acknowledgement words at updaters, and reads the heads of homes' page tables. The words of
+//! pages are read by the threads of requests, through the [routes](super::routes).
 //!
-//! A write that is lost is no harm, for the updater asks again. It is not posted again by itself: a newer value may stand in the word by then. But it is an operation
-//! of the fabric's bounded window until it is settled (rule F2): left alone, such writes would in the end fill the window and let no other write through.
+//! An acknowledgement that is lost is no harm, for the updater asks again. It is not posted again by itself: a newer value may stand in the word by then. But it is
+//! an operation of the fabric's bounded window until it is settled (rule F2): left alone, such writes would in the end fill the window and let no other write through.
 
 use std::time::Duration;
 
-use verbena_fabric::{Batch, Class, Completed, Fabric, Operation};
+use verbena_fabric::{Batch, Class, Completed, Fabric, Operation, RegionKey};
 use verbena_service::batches::{End, Request};
+use verbena_service::peers::RegionUse;
 use verbena_terms::Incarnation;
 
-/// A write of an acknowledgement word.
-pub(super) struct AcknowledgementWrite {
-    to: Incarnation,
-    at: u64,
-    value: u64,
+use super::READ_DEADLINE;
+use crate::table::{PAGE_TABLE_HEADER_WORDS, PageTable};
+
+/// A home's page table.
+pub(super) const TABLE: RegionUse = RegionUse(0);
+/// An updater's acknowledgement words.
+pub(super) const ACKNOWLEDGEMENTS: RegionUse = RegionUse(1);
+
+/// The layout that the head of a page table describes, or why the table cannot be used.
+pub(super) type Head = Result<PageTable, String>;
+
+/// A batch in one region of another member. It is posted once.
+pub(super) struct PageBatch {
+    member: Incarnation,
     is_posted: bool,
+    what: What,
 }
 
-impl AcknowledgementWrite {
-    /// Writes `value` at byte `at` of the words of `to`.
-    pub(super) fn new(to: Incarnation, at: u64, value: u64) -> Self {
-        AcknowledgementWrite { to, at, value, is_posted: false }
+enum What {
+    Acknowledge {
+        at: u64,
+        value: u64,
+    },
+    ReadHead {
+        /// Size of the region.
+        bytes: u64,
+        /// Fingerprint of the key of names.
+        names: u64,
+        read: Option<[u64; PAGE_TABLE_HEADER_WORDS]>,
+    },
+}
+
+impl PageBatch {
+    /// Writes `value` at byte `at` of this updater's acknowledgement words.
+    pub(super) fn acknowledge(updater: Incarnation, at: u64, value: u64) -> Self {
+        PageBatch { member: updater, is_posted: false, what: What::Acknowledge { at, value } }
+    }
+
+    /// Reads the head of the page table of this key.
+    pub(super) fn read_head(table: &RegionKey, names: u64) -> Self {
+        let what = What::ReadHead { bytes: table.bytes, names, read: None };
+        PageBatch { member: table.owner, is_posted: false, what }
     }
 }
 
-impl Request for AcknowledgementWrite {
-    type Id = ();
-    type Outcome = ();
-    const TIMEOUT: Duration = Duration::from_millis(100);
-    const SUBJECT: &'static str = "an acknowledgement word";
+impl Request for PageBatch {
+    /// The home.
+    type Id = Incarnation;
+    type Outcome = Head;
+    const TIMEOUT: Duration = READ_DEADLINE;
+    const SUBJECT: &'static str = "a member's region";
 
-    fn id(&self) {}
+    fn id(&self) -> Incarnation {
+        self.member
+    }
 
     fn target(&self) -> Incarnation {
-        self.to
+        self.member
     }
 
-    /// The updater waits for the word, and this home for nothing.
+    fn region(&self) -> RegionUse {
+        match self.what {
+            What::Acknowledge { .. } => ACKNOWLEDGEMENTS,
+            What::ReadHead { .. } => TABLE,
+        }
+    }
+
+    /// The updater waits for its word, and this home for nothing.
     fn is_awaited(&self) -> bool {
-        false
+        matches!(self.what, What::ReadHead { .. })
     }
 
     fn batch(&mut self, _: &dyn Fabric) -> Option<(Batch, Class)> {
         self.is_posted = true;
-        Some((Batch::one(Operation::WriteWord { at: self.at, value: self.value }), Class::Control))
+        let batch = match self.what {
+            What::Acknowledge { at, value } => Batch::one(Operation::WriteWord { at, value }),
+            What::ReadHead { .. } => {
+                let at: Vec<u64> = (0..PAGE_TABLE_HEADER_WORDS as u64).map(|word| 8 * word).collect();
+                Batch::read_words(&at)
+            }
+        };
+        Some((batch, Class::Control))
     }
 
-    fn completed(&mut self, _: Completed) {}
+    fn completed(&mut self, done: Completed) {
+        if let What::ReadHead { read, .. } = &mut self.what {
+            let words = read.insert([0; PAGE_TABLE_HEADER_WORDS]);
+            words.iter_mut().zip(&done).for_each(|(word, done)| *word = done.word().unwrap_or(0));
+        }
+    }
 
     fn executed(&mut self, _: u64) {}
 
@@ -55,8 +109,20 @@ impl Request for AcknowledgementWrite {
         self.is_posted
     }
 
-    fn outcome(&mut self, _: End) -> Option<()> {
-        None
+    fn outcome(&mut self, _: End) -> Option<Head> {
+        match self.what {
+            What::Acknowledge { .. } => None,
+            What::ReadHead { read: None, .. } => Some(Err("its head could not be read".into())),
+            What::ReadHead { read: Some(header), bytes, names } => {
+                let checked = PageTable::check(self.member, header, names).map_err(|error| error.to_string());
+                Some(checked.and_then(|layout| match layout.region_bytes() {
+                    needed if needed > bytes => {
+                        Err(format!("its page table of {} slots does not fit {bytes} bytes", layout.slots()))
+                    }
+                    _ => Ok(layout),
+                }))
+            }
+        }
     }
 }
 
@@ -73,19 +139,19 @@ mod tests {
     use verbena_testkit::relay::{Mode, Relays};
 
     struct Writes {
-        batches: Batches<AcknowledgementWrite>,
+        batches: Batches<PageBatch>,
         remote: SharedRemote,
     }
 
     impl Writes {
         fn post(&mut self, value: u64, fabric: &dyn Fabric) {
-            let write = AcknowledgementWrite::new(self.remote.key().owner, 0, value);
+            let write = PageBatch::acknowledge(self.remote.key().owner, 0, value);
             self.batches.submit(write, fabric.clock().now());
             self.look(fabric);
         }
 
         fn look(&mut self, fabric: &dyn Fabric) {
-            self.batches.poll(fabric.clock().now(), fabric, |_| Some(self.remote.clone()));
+            self.batches.poll(fabric.clock().now(), fabric, |_, _| Some(self.remote.clone()));
         }
     }
 

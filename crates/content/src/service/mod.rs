@@ -1,31 +1,32 @@
-//! The page protocol at work in one node: a thread that drives the machines over a fabric, and the handle that proxies and applications
-//! use.
+//! The page protocol at work in one node: a service of the crate `service`, and the handle that proxies and applications use.
 //!
-//! This module decides nothing. The thread feeds events to the [`Home`](crate::Home) and the [`Updater`](crate::Updater), and carries out their
-//! actions in order. A hit does not involve the thread: [`Content::read`] posts a read of the words from the thread of the request, and
+//! This module decides nothing. The driver feeds events to the [`Home`](crate::Home) and the [`Updater`](crate::Updater), which are one [machine](protocol) here,
+//! and carries out their actions in order. A hit does not involve the driver: [`Content::read`] posts a read of the words from the thread of the request, and
 //! [`Content::lease`] is two loads.
 
 mod batches;
 mod config;
-mod driver;
+mod host;
 mod introduction;
-mod life;
-mod opening;
+mod members;
+mod protocol;
+mod regions;
+mod requests;
 mod routes;
 #[cfg(feature = "testing")]
 mod stepped;
-mod thread;
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use thiserror::Error;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use verbena_cluster::{Lease, LeaseWord, View};
 use verbena_fabric::Fabric;
+use verbena_service::executor::{Admission, Executor};
 use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
 
 use crate::change::Change;
@@ -37,15 +38,15 @@ use crate::updater::{BeginError, Outcome, UpdateId, UpdaterCounts, UpdaterLimits
 use crate::wire::{Register, Registered};
 
 pub use config::{KeyError, PagesConfig};
-use driver::Driver;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use introduction::exercise as exercise_introduction;
+use requests::{Command, RequestTable};
 use routes::Routes;
 pub use routes::{Reading, ReadingLast};
 #[cfg(feature = "testing")]
 pub use stepped::Stepped;
 
-/// Commands that may wait for the thread. One more is refused with [`Refused::Overloaded`].
+/// Commands that may wait for the driver. One more is refused with [`Refused::Overloaded`].
 const COMMANDS: usize = 8192;
 
 /// How long a read of words may take before the request goes to the origin: far longer than such a read takes, far shorter than a client
@@ -103,7 +104,7 @@ pub struct Counts {
 }
 
 /// The way back to the cluster. A call that comes too late is of another view or incarnation and must have no
-/// effect.
+/// effect. Calls come on the thread that drives the service, and must not block.
 pub trait Membership: Send + 'static {
     /// This node may acknowledge the view, as far as pages go (rule P5).
     fn prepared(&self, view: ViewNumber);
@@ -115,19 +116,21 @@ pub trait Membership: Send + 'static {
     fn closed(&self, at_rest: bool);
 }
 
-/// A node's part in the protocol. Cheap to clone; the thread ends when the last clone is gone.
+/// A node's part in the protocol. Cheap to clone; the service's thread ends when the last clone is gone.
+///
+/// The service's thread runs what callers ask, not the caller's: a thread that serves hits is not held up by what a home does.
 #[derive(Clone)]
 pub struct Content {
     shared: Arc<Shared>,
-    commands: mpsc::UnboundedSender<Command>,
+    runner: Arc<Runner>,
 }
 
-/// What the thread shares with every holder of a [`Content`].
+/// What the driver shares with every holder of a [`Content`].
 struct Shared {
     clock: Arc<dyn Clock>,
     /// Known from the first incarnation on.
     lease: OnceLock<Arc<LeaseWord>>,
-    /// As the thread last said, but for what is counted in words of its own.
+    /// As the driver last said, but for what is counted in words of its own.
     counts: Mutex<Counts>,
     kept_out: Mutex<Vec<KeptOut>>,
     begun: AtomicU64,
@@ -135,24 +138,19 @@ struct Shared {
     identity: AtomicU64,
     routes: ArcSwap<Routes>,
     names: Names,
-    /// Commands that wait for the thread.
-    waiting: AtomicUsize,
+    admission: Arc<Admission>,
 }
 
-enum Command {
-    View { view: Arc<View>, membership: Box<dyn Membership> },
-    Gone(Incarnation),
-    Close(Box<dyn Membership>),
-    LifeBegins { fabric: Arc<dyn Fabric>, reply: std::sync::mpsc::SyncSender<verbena_fabric::Result<()>> },
-    LifeEnds(std::sync::mpsc::SyncSender<()>),
-    Begin { scope: Scope, change: Change, reply: oneshot::Sender<Result<UpdateId, Refused>> },
-    Finished { id: UpdateId, outcome: Outcome, reply: Option<oneshot::Sender<Finish>> },
-    Register { register: Register, reply: oneshot::Sender<Registered> },
-    Opened(opening::Opened),
+/// What runs the commands.
+enum Runner {
+    Executor(Executor<RequestTable>),
+    /// A simulation takes them from here.
+    #[cfg(feature = "testing")]
+    Queue(stepped::Queue),
 }
 
 impl Content {
-    /// Starts the thread. Nothing can be read and no update begins before [`life_begins`](Self::life_begins).
+    /// Starts the service and its thread. Nothing can be read and no update begins before [`life_begins`](Self::life_begins).
     ///
     /// # Errors
     /// If there can be no thread.
@@ -165,31 +163,9 @@ impl Content {
     /// # Errors
     /// If there can be no thread.
     pub fn start_with_records(options: Options, records: Box<dyn Records>) -> verbena_fabric::Result<Content> {
-        let (content, driver, received) = Content::with_driver(options, Rules::ALL, Arc::new(BootClock), records);
-        thread::spawn(driver, content.commands.downgrade(), received)?;
-        Ok(content)
-    }
-
-    fn with_driver(
-        options: Options,
-        rules: Rules,
-        clock: Arc<dyn Clock>,
-        records: Box<dyn Records>,
-    ) -> (Content, Driver, mpsc::UnboundedReceiver<Command>) {
-        let shared = Arc::new(Shared {
-            clock,
-            lease: OnceLock::new(),
-            counts: Mutex::default(),
-            kept_out: Mutex::default(),
-            begun: AtomicU64::new(0),
-            identity: AtomicU64::new(0),
-            routes: ArcSwap::from_pointee(Routes::default()),
-            names: options.names.clone(),
-            waiting: AtomicUsize::new(0),
-        });
-        let (commands, received) = mpsc::unbounded_channel();
-        let driver = Driver::new(shared.clone(), options, rules, records);
-        (Content { shared, commands }, driver, received)
+        let (shared, table) = request_table(options, Rules::ALL, Arc::new(BootClock), records);
+        let executor = Executor::start("content", table)?;
+        Ok(Content { shared, runner: Arc::new(Runner::Executor(executor)) })
     }
 
     /// The names of pages and dependencies.
@@ -271,62 +247,88 @@ impl Content {
 
     /// The cluster has a newer view. The service calls `membership` when this node may acknowledge it as far as pages go
     /// (rule P5).
-    pub fn view_learnt(&self, view: Arc<View>, membership: impl Membership) -> Result<(), Refused> {
-        self.tell(Command::View { view, membership: Box::new(membership) })
+    pub fn view_learnt(&self, view: Arc<View>, membership: impl Membership) {
+        self.runner.submit(Command::View { view, membership: Box::new(membership) });
     }
 
     /// A member's lease has run out before it acknowledged the newest view.
-    pub fn member_out(&self, incarnation: Incarnation) -> Result<(), Refused> {
-        self.tell(Command::Gone(incarnation))
+    pub fn member_out(&self, incarnation: Incarnation) {
+        self.runner.submit(Command::Gone(incarnation));
     }
 
     /// The node is about to leave: updates are refused from now on. The service calls `membership` when those that are open have ended,
     /// and every home knows.
-    pub fn close(&self, membership: impl Membership) -> Result<(), Refused> {
-        self.tell(Command::Close(Box::new(membership)))
+    pub fn close(&self, membership: impl Membership) {
+        self.runner.submit(Command::Close(Box::new(membership)));
     }
 
     /// Starts an incarnation of this node on this fabric, whose incarnation it takes (rule C1). It acts by this lease, which is the
     /// same for all incarnations. Returns when its regions are there.
     ///
     /// # Errors
-    /// If they cannot be made, or the service has stopped.
+    /// If they cannot be made.
     pub fn life_begins(&self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> verbena_fabric::Result<()> {
         self.shared.lease.get_or_init(|| lease.clone());
-        let (reply, begun) = std::sync::mpsc::sync_channel(1);
-        let stopped = |_| verbena_fabric::Error::Closed;
-        self.tell(Command::LifeBegins { fabric, reply }).map_err(stopped)?;
-        begun.recv().map_err(|_| verbena_fabric::Error::Closed)?
+        self.runner.with(|table| table.driver.start_incarnation(fabric, lease))
     }
 
     /// Ends the incarnation. Returns when its regions and its fabric are dropped.
     pub fn life_ends(&self) {
-        let (reply, ended) = std::sync::mpsc::sync_channel(1);
-        if self.tell(Command::LifeEnds(reply)).is_ok() {
-            // A thread that has ended has dropped them too.
-            let _ = ended.recv();
-        }
+        self.runner.with(|table| table.driver.end_incarnation());
     }
 
     fn ticket(&self, id: UpdateId) -> Ticket {
         Ticket { id: Some(id), content: self.clone() }
     }
 
-    /// Where the answer to a command will be.
+    /// Where the answer to a request will be.
     fn asked<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<oneshot::Receiver<T>, Refused> {
-        if self.shared.waiting.load(Ordering::Relaxed) >= COMMANDS {
-            return Err(Refused::Overloaded);
-        }
+        self.shared.admission.admit().ok_or(Refused::Overloaded)?;
         let (reply, answer) = oneshot::channel();
-        self.tell(command(reply))?;
+        self.runner.submit(command(reply));
         Ok(answer)
     }
+}
 
-    /// Without a bound: what comes this way is as rare as views or was counted when it was asked for.
-    fn tell(&self, command: Command) -> Result<(), Refused> {
-        self.shared.waiting.fetch_add(1, Ordering::Relaxed);
-        self.commands.send(command).map_err(|_| Refused::Stopped)
+impl Runner {
+    fn submit(&self, command: Command) {
+        match self {
+            Runner::Executor(executor) => executor.submit_to_thread(command),
+            #[cfg(feature = "testing")]
+            Runner::Queue(queue) => queue.push(command),
+        }
     }
+
+    fn with<T>(&self, act: impl FnOnce(&mut RequestTable) -> T) -> T {
+        match self {
+            Runner::Executor(executor) => executor.with(act),
+            #[cfg(feature = "testing")]
+            Runner::Queue(_) => unreachable!("Stepped has the driver"),
+        }
+    }
+}
+
+/// What has to be run, between two incarnations, and what it shares with its callers.
+fn request_table(
+    options: Options,
+    rules: Rules,
+    clock: Arc<dyn Clock>,
+    records: Box<dyn Records>,
+) -> (Arc<Shared>, RequestTable) {
+    let admission = Arc::new(Admission::new(COMMANDS));
+    let shared = Arc::new(Shared {
+        clock,
+        lease: OnceLock::new(),
+        counts: Mutex::default(),
+        kept_out: Mutex::default(),
+        begun: AtomicU64::new(0),
+        identity: AtomicU64::new(0),
+        routes: ArcSwap::from_pointee(Routes::default()),
+        names: options.names.clone(),
+        admission: admission.clone(),
+    });
+    let driver = host::new(shared.clone(), options, rules, records);
+    (shared, RequestTable::new(driver, admission))
 }
 
 impl Shared {
@@ -344,7 +346,7 @@ struct Beginning {
 
 impl Drop for Beginning {
     fn drop(&mut self) {
-        // From here on the thread sees that the caller does not wait.
+        // From here on the driver sees that the caller does not wait.
         self.answer.close();
         if let Ok(Ok(id)) = self.answer.try_recv() {
             self.content.ticket(id).not_sent();
@@ -374,11 +376,8 @@ impl Ticket {
     async fn finished(mut self, outcome: Outcome) -> Finish {
         let Some(id) = self.id.take() else { return Finish::Close };
         let (reply, finish) = oneshot::channel();
-        let finished = Command::Finished { id, outcome, reply: Some(reply) };
-        match self.content.tell(finished) {
-            Ok(()) => finish.await.unwrap_or(Finish::Close),
-            Err(_) => Finish::Close,
-        }
+        self.content.runner.submit(Command::Finished { id, outcome, reply: Some(reply) });
+        finish.await.unwrap_or(Finish::Close)
     }
 
     /// It was a purge: there is nothing to be sent, and what it touched stays out.
@@ -393,8 +392,7 @@ impl Ticket {
 
     fn end(&mut self, outcome: Outcome) {
         if let Some(id) = self.id.take() {
-            // A service that has stopped has nothing open.
-            let _ = self.content.tell(Command::Finished { id, outcome, reply: None });
+            self.content.runner.submit(Command::Finished { id, outcome, reply: None });
         }
     }
 }

@@ -1,23 +1,38 @@
-//! The service without its thread, for a simulation: the same driver takes its turns when it is told to, on a clock that it is given.
+//! The service without a thread, for a simulation: the caller gives the same driver its turns and its clock. What is asked of the handle waits for the next turn.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use tokio::sync::mpsc;
+use parking_lot::Mutex;
 use verbena_cluster::LeaseWord;
 use verbena_fabric::Fabric;
+use verbena_service::executor::Service as _;
 use verbena_terms::{Clock, Time};
 
-use super::driver::{Driver, Woken};
-use super::{Command, Content, Options};
+use super::requests::{Command, RequestTable};
+use super::{Content, Options, Runner, request_table};
 use crate::record::{NoRecords, Records};
 use crate::rules::Rules;
 
-/// A driver whose turns somebody else gives it.
+/// Commands that wait for a turn. Cheap to clone.
+#[derive(Clone, Default)]
+pub(super) struct Queue(Arc<Mutex<VecDeque<Command>>>);
+
+impl Queue {
+    pub(super) fn push(&self, command: Command) {
+        self.0.lock().push_back(command);
+    }
+
+    fn pop(&self) -> Option<Command> {
+        self.0.lock().pop_front()
+    }
+}
+
+/// A driver that the caller polls.
 pub struct Stepped {
     content: Content,
-    driver: Driver,
-    received: mpsc::UnboundedReceiver<Command>,
+    table: RequestTable,
+    queue: Queue,
 }
 
 impl Stepped {
@@ -28,35 +43,30 @@ impl Stepped {
 
     /// The same, with records of open updates.
     pub fn with_records(options: Options, rules: Rules, clock: Arc<dyn Clock>, records: Box<dyn Records>) -> Stepped {
-        let (content, driver, received) = Content::with_driver(options, rules, clock, records);
-        Stepped { content, driver, received }
+        let (shared, table) = request_table(options, rules, clock, records);
+        let queue = Queue::default();
+        Stepped { content: Content { shared, runner: Arc::new(Runner::Queue(queue.clone())) }, table, queue }
     }
 
-    /// The handle. Its [`life_begins`](Content::life_begins) and [`life_ends`](Content::life_ends) wait for a thread that is not there: use
-    /// those of this.
+    /// The handle. Its [`life_begins`](Content::life_begins) and [`life_ends`](Content::life_ends) are those of this.
     pub fn content(&self) -> &Content {
         &self.content
     }
 
     /// Whether commands wait for a turn.
     pub fn is_wanted(&self) -> bool {
-        !self.received.is_empty()
+        !self.queue.0.lock().is_empty()
     }
 
-    /// Takes as many turns as there is something to do. Gives when the next is due if nothing arrives before.
+    /// Does what there is to do. Gives when the next turn is due if nothing arrives before.
     pub fn turn(&mut self) -> Time {
         loop {
-            let (woken, is_last) = match self.next() {
-                Some(woken) => (woken, false),
-                None => (Woken::Timer, true),
-            };
-            self.driver.turn(woken);
-            for opening in self.driver.openings() {
-                self.driver.shared.waiting.fetch_add(1, Ordering::Relaxed);
-                self.driver.turn(Woken::Command(Command::Opened(opening.run())));
+            while let Some(command) = self.queue.pop() {
+                self.table.command(command);
             }
-            if is_last {
-                return self.content.now() + self.driver.patience();
+            let next = self.table.driver.step();
+            if !self.is_wanted() {
+                return next;
             }
         }
     }
@@ -67,40 +77,27 @@ impl Stepped {
     /// If the regions cannot be made.
     pub fn life_begins(&mut self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> verbena_fabric::Result<()> {
         self.content.shared.lease.get_or_init(|| lease.clone());
-        let (reply, begun) = std::sync::mpsc::sync_channel(1);
-        let told = self.content.tell(Command::LifeBegins { fabric, reply });
-        told.map_err(|_| verbena_fabric::Error::Closed)?;
+        // As the executor does it: what was asked before is done before.
         self.turn();
-        begun.try_recv().map_err(|_| verbena_fabric::Error::Closed)?
+        self.table.driver.start_incarnation(fabric, lease)
     }
 
     /// As [`Content::life_ends`].
     pub fn life_ends(&mut self) {
-        let (reply, _ended) = std::sync::mpsc::sync_channel(1);
-        // It holds both ends of the channel.
-        let _ = self.content.tell(Command::LifeEnds(reply));
         self.turn();
-    }
-
-    fn next(&mut self) -> Option<Woken> {
-        if let Ok(command) = self.received.try_recv() {
-            return Some(Woken::Command(command));
-        }
-        let life = self.driver.life.as_ref()?;
-        let protocol = || life.protocol.try_take().map(Woken::Protocol);
-        protocol().or_else(|| life.introductions.try_take().map(Woken::Introduction))
+        self.table.driver.end_incarnation();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::task::{Context, Poll, Waker};
     use std::time::Duration;
 
     use verbena_cluster::{Departed, Lease, Member, Roles, View};
     use verbena_fabric::sim::{Faults, World};
-    use verbena_fabric::{Address, Error, Layer, Peer, Result};
+    use verbena_fabric::{Address, Error, Layer, Peer, Port, Result, Views};
     use verbena_terms::{Incarnation, Rank, ViewNumber};
 
     use super::super::{Membership, Ticket};
@@ -153,7 +150,7 @@ mod tests {
             departed.iter().map(|&incarnation| Departed { incarnation, since: FIRST, at_rest: false, is_relay: false });
         let member = Member { incarnation: ME, name, address, roles: Roles::ALL };
         let view = View::new(FIRST, vec![member], departed.collect()).unwrap();
-        node.content().view_learnt(Arc::new(view), Nobody).unwrap();
+        node.content().view_learnt(Arc::new(view), Nobody);
         node.turn();
         lease.store(Lease { until: Time::FAR, acknowledged: FIRST, in_effect: FIRST });
         node
@@ -182,7 +179,8 @@ mod tests {
         node.turn();
         world.run_until(Time::ZERO + Duration::from_secs(100));
         node.turn();
-        let (home, everything) = (node.driver.life.as_ref().unwrap().home.counts(), words(&mut node).everything);
+        let everything = words(&mut node).everything;
+        let home = node.table.driver.machine().home().unwrap().counts();
         assert_eq!((home.awaiting, home.leaving, home.open), (0, 0, 0));
         assert!(!everything.is_busy(), "{everything:?}");
     }
@@ -215,7 +213,7 @@ mod tests {
             }
 
             fn connect(&self, peer: Incarnation, address: &Address) -> Result<Arc<dyn Peer>> {
-                if self.1.swap(false, Ordering::Relaxed) {
+                if peer != ME && self.1.swap(false, Ordering::Relaxed) {
                     return Err(Error::Closed);
                 }
                 self.0.connect(peer, address)
@@ -224,20 +222,24 @@ mod tests {
 
         let world = World::new(1, Faults::none());
         let (other, mut node) = (world.node(Incarnation::new(3, 1)), stepped(&world));
+        let introductions = other.listen(Port(17), Views::Any).unwrap();
         let lost = Arc::new(Lost(world.node(ME), AtomicBool::new(true)));
-        let members = [lost.clone() as Arc<dyn Fabric>, other].map(|fabric| Member {
+        let members = [lost.clone() as Arc<dyn Fabric>, other.clone()].map(|fabric| Member {
             incarnation: fabric.identity(),
             name: format!("n{}", fabric.identity().rank),
             address: fabric.address().0,
             roles: Roles::ALL,
         });
         node.life_begins(lost, &Arc::new(LeaseWord::new())).unwrap();
-        node.content().view_learnt(Arc::new(View::new(FIRST, members.into(), vec![]).unwrap()), Nobody).unwrap();
-        node.turn();
-        let knows = |node: &Stepped| node.driver.life.as_ref().unwrap().peers.len();
-        assert_eq!(knows(&node), 0);
-        world.run_until(world.now() + Duration::from_secs(2));
-        node.turn();
-        assert_eq!(knows(&node), 1);
+        node.content().view_learnt(Arc::new(View::new(FIRST, members.into(), vec![]).unwrap()), Nobody);
+        let mut is_introduced_in = |time: Duration| {
+            node.turn();
+            world.run_until(world.now() + time);
+            node.turn();
+            world.run_until(world.now() + time);
+            introductions.try_take().is_some()
+        };
+        assert!(!is_introduced_in(Duration::from_millis(100)));
+        assert!(is_introduced_in(Duration::from_secs(2)));
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use verbena_cluster::{Lease, Role, Roles};
 use verbena_content::service::{Finish, Refused};
 use verbena_content::testing::{Node, assemble};
-use verbena_content::{Scope, Verdict};
+use verbena_content::{Message, Registered, Scope, Verdict, Word};
 use verbena_fabric::{Class, Port};
 use verbena_terms::{Format, Time, ViewNumber};
 
@@ -101,6 +101,26 @@ fn frames_of_another_version_are_dropped_and_harm_nobody() {
         assert_eq!(ticket.answered().await, Finish::Answer);
         let again = other.fill_eventually(b"/7", other.only(b"seven")).await;
         assert_eq!(other.verdict(b"/7", &again).await, Verdict::Fresh);
+    });
+}
+
+#[test]
+fn a_message_is_dropped_whose_view_is_not_that_of_its_port() {
+    bounded(async {
+        let nodes = [Node::start(1, Roles::ALL), Node::start(2, Roles::of(Role::Reader).and(Role::Updater))];
+        assemble(&nodes).await;
+        let [node, other] = &nodes;
+        let peer = other.fabric.connect(node.fabric.identity(), &node.fabric.address()).unwrap();
+        let (from, to, view) = (other.fabric.identity(), node.fabric.identity(), ViewNumber(1));
+        let frame = Message::Registered(Registered { view, from, to, request: 0, outcome: Ok(Word(2)) }).encode();
+        // As one of no view, of another view, and as it should be.
+        for (port, view) in [(17, 1), (16, 2), (16, 1)] {
+            peer.send(Class::Control, ViewNumber(view), Port(port), 0, &frame).unwrap();
+        }
+        node.counts_are(|counts| counts.unusable == 2).await;
+        let ticket = other.content.begin(Scope::Everything).await.unwrap();
+        assert_eq!(ticket.answered().await, Finish::Answer);
+        assert_eq!(node.content.counts().unusable, 2);
     });
 }
 

@@ -415,7 +415,7 @@ impl Machine for PoolNode {
         self.run(now, out, |coop, clocks, actions| coop.completed(id, completion, clocks, actions));
     }
 
-    fn connected(&mut self, member: Incarnation) {
+    fn connected(&mut self, member: Incarnation, _: Time, _: &mut Vec<Deed>) {
         if let Some(partner) = self.partners.get_mut(&member) {
             partner.ask_at = Time::ZERO;
         }

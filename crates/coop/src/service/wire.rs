@@ -105,8 +105,8 @@ impl driver::Frame for Letter {
         self.from
     }
 
-    fn view(&self) -> ViewNumber {
-        self.view
+    fn view(&self) -> Option<ViewNumber> {
+        Some(self.view)
     }
 }
 

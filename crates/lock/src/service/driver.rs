@@ -306,7 +306,7 @@ impl Machine for Locks {
         Locks::completed(self, id, &outcome, out);
     }
 
-    fn connected(&mut self, member: Incarnation) {
+    fn connected(&mut self, member: Incarnation, _: Time, _: &mut Vec<LocksAction>) {
         self.reached(member);
     }
 
@@ -330,7 +330,7 @@ impl driver::Frame for Frame {
         self.from
     }
 
-    fn view(&self) -> verbena_terms::ViewNumber {
-        self.view
+    fn view(&self) -> Option<verbena_terms::ViewNumber> {
+        Some(self.view)
     }
 }

@@ -179,7 +179,7 @@ impl driver::Frame for Frame {
         self.from
     }
 
-    fn view(&self) -> ViewNumber {
-        self.view
+    fn view(&self) -> Option<ViewNumber> {
+        Some(self.view)
     }
 }

@@ -36,25 +36,16 @@ impl Service for Pages {
     }
 
     fn notice(&mut self, notice: &Notice, replies: &Replies) {
-        let told = match notice {
+        match notice {
             Notice::ViewLearnt(view) => self.content.view_learnt(view.clone(), Back(replies.clone())),
             Notice::MemberOut { incarnation, .. } => self.content.member_out(*incarnation),
-            Notice::Expelled(_) | Notice::Superseded(_) => {
-                self.content.life_ends();
-                Ok(())
-            }
-            _ => Ok(()),
-        };
-        if let Err(error) = told {
-            tracing::error!(%error, "the page protocol does not hear of membership");
+            Notice::Expelled(_) | Notice::Superseded(_) => self.content.life_ends(),
+            _ => {}
         }
     }
 
     fn close(&mut self, replies: &Replies) {
-        if self.content.close(Back(replies.clone())).is_err() {
-            // The service's thread has ended: what was open is unknown.
-            replies.closed(false);
-        }
+        self.content.close(Back(replies.clone()));
     }
 
     fn end(&mut self) {

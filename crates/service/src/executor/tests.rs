@@ -1,7 +1,7 @@
 use std::sync::mpsc;
 use std::thread::{self, ThreadId};
 
-use verbena_fabric::{Class, Completer, InboxSender, Pending, Port, Views};
+use verbena_fabric::{Class, Completer, Inbox, InboxSender, Pending, Port, Views};
 use verbena_terms::{Incarnation, ViewNumber};
 
 use super::*;
@@ -54,8 +54,12 @@ impl Driver for Witness {
         if there > 0 { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    fn inbox(&mut self) -> Option<&mut Inbox> {
-        Some(&mut self.inbox)
+    fn take_message(&mut self) -> Option<Message> {
+        self.inbox.try_take()
+    }
+
+    fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<Message> {
+        self.inbox.poll_next(context)
     }
 
     fn open_tasks(&mut self) -> Vec<OpenTask> {

@@ -165,8 +165,8 @@ impl driver::Frame for Message {
         self.from
     }
 
-    fn view(&self) -> ViewNumber {
-        self.view
+    fn view(&self) -> Option<ViewNumber> {
+        Some(self.view)
     }
 }
 

@@ -190,7 +190,7 @@ impl Member {
     pub fn leave(&mut self) {
         if self.leaving == Leaving::No {
             self.leaving = Leaving::Closing(self.clock.now() + LEASE);
-            self.content.close(self.back()).expect("a service that listens");
+            self.content.close(self.back());
         }
     }
 
@@ -352,10 +352,10 @@ impl Member {
                 ParticipantAction::Publish(lease) => self.publish(lease),
                 ParticipantAction::Send(message) => self.send(message),
                 ParticipantAction::Tell(Notice::ViewLearnt(view)) => {
-                    self.content.view_learnt(view, self.back()).expect("a service that listens");
+                    self.content.view_learnt(view, self.back());
                 }
                 ParticipantAction::Tell(Notice::MemberOut { incarnation, .. }) => {
-                    self.content.member_out(incarnation).expect("a service that listens");
+                    self.content.member_out(incarnation);
                 }
                 ParticipantAction::Tell(_) => {}
             }
