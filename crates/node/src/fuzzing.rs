@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use verbena_protocol::api::{Heard, Told};
+use verbena_terms::HasFormat as _;
 
 use crate::services::member_status::Message;
 use crate::services::peer_status::heard;

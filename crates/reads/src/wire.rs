@@ -13,10 +13,7 @@
 
 use serde::{Deserialize, Serialize};
 use verbena_fabric::RegionKey;
-use verbena_terms::Format;
-
-/// Marks a message.
-const FORMAT: Format = Format::new(*b"VRLK", 1);
+use verbena_terms::{Format, HasFormat};
 
 /// One message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,15 +24,8 @@ pub(crate) enum Message {
     Key(RegionKey),
 }
 
-impl Message {
-    pub fn encode(&self) -> Vec<u8> {
-        FORMAT.encode(self)
-    }
-
-    /// The message in `bytes`. Total; says what is wrong.
-    pub fn decode(bytes: &[u8]) -> Result<Message, String> {
-        FORMAT.decode(bytes)
-    }
+impl HasFormat for Message {
+    const FORMAT: Format = Format::new(*b"VRLK", 1);
 }
 
 #[cfg(test)]

@@ -109,6 +109,25 @@ impl Format {
     }
 }
 
+/// A message that always crosses a boundary in one layout.
+pub trait HasFormat: Serialize + DeserializeOwned {
+    /// Marks it.
+    const FORMAT: Format;
+
+    /// Its bytes.
+    fn encode(&self) -> Vec<u8> {
+        Self::FORMAT.encode(self)
+    }
+
+    /// The message in `bytes`, which have nothing behind it. Total; says what is wrong, for people.
+    ///
+    /// # Errors
+    /// As [`Format::decode`].
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
+        Self::FORMAT.decode(bytes)
+    }
+}
+
 fn name(magic: &[u8]) -> String {
     magic.escape_ascii().to_string()
 }

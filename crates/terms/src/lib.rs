@@ -27,7 +27,7 @@ pub use cores::{keep_off, stay_on, usable_cores, usable_instead_of};
 pub use dependency::{
     DEPENDENCY_FIELD, MAX_DEPENDENCIES, MAX_DEPENDENCY_FIELD_BYTES, MAX_DEPENDENCY_NAME_BYTES, dependency_field,
 };
-pub use format::{Format, FormatError, HEADER_BYTES};
+pub use format::{Format, FormatError, HEADER_BYTES, HasFormat};
 pub use load::{Load, LoadCounts};
 pub use member::{Incarnation, Rank, ViewNumber};
 pub use quantity::{Lapse, Size};

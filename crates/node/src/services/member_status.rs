@@ -15,10 +15,7 @@
 
 use serde::{Deserialize, Serialize};
 use verbena_protocol::api::{Answers, Told};
-use verbena_terms::Format;
-
-/// Marks a message.
-const FORMAT: Format = Format::new(*b"VHOW", 1);
+use verbena_terms::{Format, HasFormat};
 
 /// One message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,15 +28,8 @@ pub(crate) enum Message {
     Answers(Answers),
 }
 
-impl Message {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        FORMAT.encode(self)
-    }
-
-    /// The message in `bytes`. Total; says what is wrong.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Message, String> {
-        FORMAT.decode(bytes)
-    }
+impl HasFormat for Message {
+    const FORMAT: Format = Format::new(*b"VHOW", 1);
 }
 
 #[cfg(test)]

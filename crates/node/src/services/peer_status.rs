@@ -17,7 +17,7 @@ use verbena_metrics::Registry;
 use verbena_monitor::{Loads, Seen};
 use verbena_protocol::api::{Answers, Counted, Heard, Loaded, Node, Told};
 use verbena_protocol::wire::{Answer, Detail, LoadOf, PART_MEMBERS};
-use verbena_terms::{BootClock, Clock, Incarnation, Time, ViewNumber};
+use verbena_terms::{BootClock, Clock, HasFormat, Incarnation, Time, ViewNumber};
 
 use crate::membership::history::millis;
 use crate::membership::life::Life;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use verbena_cluster::{Role, View};
 use verbena_fabric::{Address, Class, Fabric, Pool, Port, Region, RegionKey, Result, Rights, SharedRemote};
 use verbena_service::peers::{OpenResult, OpenTask, Peers};
-use verbena_terms::{Incarnation, Time, ViewNumber};
+use verbena_terms::{HasFormat, Incarnation, Time, ViewNumber};
 
 use super::RelaySettings;
 use super::watching::Log;

@@ -22,7 +22,7 @@ use tokio::time::sleep;
 use verbena_cluster::{LeaseWord, Role, View};
 use verbena_fabric::{Batch, Class, Completed, Fabric, Inbox, Message as Received, Pending, SharedRemote};
 use verbena_service::peers::OpenResult;
-use verbena_terms::{BootClock, Clock, Complaints, Incarnation, Time};
+use verbena_terms::{BootClock, Clock, Complaints, HasFormat, Incarnation, Time};
 
 use self::life::Life;
 pub use self::recorder::Recorder;
