@@ -8,16 +8,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use verbena_cluster::{Lease, LeaseWord, View};
-use verbena_fabric::{Error, Fabric, Message, Port, RegionKey, Result};
+use verbena_fabric::{Error, Fabric, Message, RegionKey, Result};
 use verbena_terms::{Clock, Complaints, Incarnation, Time, ViewNumber};
 
 use crate::batches::Request;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Ports};
 use crate::executor;
 use crate::peers::{OpenResult, OpenTask, Opened};
 
-/// The longest pause between two turns: a lease that has run out, or a view that is in effect, must not be seen late.
-const IDLE: Duration = Duration::from_millis(20);
 /// How often a stepped driver looks for answers, since nothing wakes it.
 #[cfg(feature = "testing")]
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
@@ -69,23 +67,23 @@ pub trait Frame: Sized {
     /// Why bytes are no such message.
     type Error: Display;
 
-    /// Decodes the whole of it.
+    /// Decodes the whole of its body. A message that names no sender has that of the connection.
     ///
     /// # Errors
-    /// If the bytes are no such message.
-    fn decode(bytes: &[u8]) -> std::result::Result<Self, Self::Error>;
+    /// If the body is no such message.
+    fn decode(message: &Message) -> std::result::Result<Self, Self::Error>;
     /// The sender that it names.
     fn sender(&self) -> Incarnation;
-    /// The view that it names; `None` if it belongs to none and comes by [`Host::PORT_OF_NO_VIEW`].
+    /// The view that it names; `None` if it belongs to none and comes by [`Ports::of_no_view`].
     fn view(&self) -> Option<ViewNumber>;
 }
 
 /// What one service does with its machine's actions, and the input and output that it has beside the fabric: its own region, answers to callers, metrics.
 pub trait Host<M: Machine>: Send + 'static {
-    /// The port of its messages.
-    const PORT: Port;
-    /// The port of its messages that belong to no view: they count in whichever view sender and receiver are.
-    const PORT_OF_NO_VIEW: Option<Port> = None;
+    /// The ports of its messages.
+    const PORTS: Ports;
+    /// The longest pause between two turns. A service that acts by a lease must not see late that it has run out, or that a view is in effect.
+    const IDLE: Duration = Duration::from_millis(20);
 
     /// Carries out one action. `endpoint` is `None` between two incarnations: then there is no fabric to act on. Actions that the machine gives in return are
     /// appended to `more` and carried out after those given before.
@@ -193,7 +191,7 @@ impl<M: Machine, H: Host<M>> Driver<M, H> {
     /// If a port is taken, or the host cannot make its regions.
     pub fn start_incarnation(&mut self, fabric: Arc<dyn Fabric>, lease: &Arc<LeaseWord>) -> Result<()> {
         self.lease = Some(lease.clone());
-        let endpoint = Endpoint::listen(fabric, H::PORT, H::PORT_OF_NO_VIEW)?;
+        let endpoint = Endpoint::listen(fabric, H::PORTS)?;
         let me = endpoint.me();
         self.act(|machine, _, _, out| machine.start_incarnation(me, out));
         if let Err(error) = self.host.start_incarnation(&self.machine, &endpoint) {
@@ -286,11 +284,9 @@ impl<M: Machine, H: Host<M>> executor::Driver for Driver<M, H> {
 
     fn message(&mut self, message: &Message) {
         self.host.message_arrived(self.clock.now());
-        match M::Frame::decode(&message.body) {
-            Ok(frame)
-                if frame.sender() == message.from
-                    && frame.view() == (message.port == H::PORT).then_some(message.view) =>
-            {
+        let view = (Some(message.port) == H::PORTS.of_view).then_some(message.view);
+        match M::Frame::decode(message) {
+            Ok(frame) if frame.sender() == message.from && frame.view() == view => {
                 self.act(|machine, _, now, out| machine.frame(frame, now, out));
             }
             Ok(frame) => {
@@ -362,6 +358,6 @@ impl<M: Machine, H: Host<M>> executor::Driver for Driver<M, H> {
         let now = self.clock.now();
         let batches = self.endpoint.as_ref().and_then(Endpoint::next_deadline);
         let next = [batches, self.machine.next_deadline(), self.host.next_deadline(now)].into_iter().flatten().min();
-        next.unwrap_or(Time::FAR).min(now + IDLE)
+        next.unwrap_or(Time::FAR).min(now + H::IDLE)
     }
 }

@@ -10,12 +10,31 @@ use verbena_terms::{Incarnation, Time, ViewNumber};
 use crate::batches::{Batches, Request};
 use crate::peers::{OpenResult, OpenTask, Opened, Peers, RegionUse};
 
-/// One service's endpoint; dropping it leaves the port.
+/// The ports of a service's messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// Of those that belong to a view, and count in it alone.
+    pub of_view: Option<Port>,
+    /// Of those that belong to none, and count in whichever view sender and receiver are.
+    pub of_no_view: Option<Port>,
+}
+
+impl Ports {
+    /// All messages belong to a view.
+    pub const fn of_view(port: Port) -> Ports {
+        Ports { of_view: Some(port), of_no_view: None }
+    }
+
+    /// None does.
+    pub const fn of_no_view(port: Port) -> Ports {
+        Ports { of_view: None, of_no_view: Some(port) }
+    }
+}
+
+/// One service's endpoint; dropping it leaves the ports.
 pub struct Endpoint<R> {
     fabric: Arc<dyn Fabric>,
-    port: Port,
-    inbox: Inbox,
-    /// For messages of no view, if the service has such.
+    of_view: Option<(Port, Inbox)>,
     of_no_view: Option<(Port, Inbox)>,
     peers: Peers,
     batches: Batches<R>,
@@ -23,15 +42,16 @@ pub struct Endpoint<R> {
 }
 
 impl<R: Request> Endpoint<R> {
-    /// Listens on the port, for messages of the current view and of later ones; and on another one for messages of no view, if the service has such.
+    /// Listens on the ports: for messages of the current view and of later ones, and for messages of no view.
     ///
     /// # Errors
     /// If a port is taken.
-    pub fn listen(fabric: Arc<dyn Fabric>, port: Port, of_no_view: Option<Port>) -> Result<Self> {
-        let inbox = fabric.listen(port, Views::CurrentAndLater)?;
-        let of_no_view = of_no_view.map(|port| Ok((port, fabric.listen(port, Views::Any)?))).transpose()?;
+    pub fn listen(fabric: Arc<dyn Fabric>, ports: Ports) -> Result<Self> {
+        let listen = |port: Option<Port>, views| port.map(|port| Ok((port, fabric.listen(port, views)?))).transpose();
+        let (of_view, of_no_view) =
+            (listen(ports.of_view, Views::CurrentAndLater)?, listen(ports.of_no_view, Views::Any)?);
         let peers = Peers::new(fabric.clone());
-        Ok(Endpoint { fabric, port, inbox, of_no_view, peers, batches: Batches::default(), sent: 0 })
+        Ok(Endpoint { fabric, of_view, of_no_view, peers, batches: Batches::default(), sent: 0 })
     }
 
     /// The incarnation.
@@ -46,15 +66,15 @@ impl<R: Request> Endpoint<R> {
 
     /// The next message, if one has arrived.
     pub fn take_message(&mut self) -> Option<Message> {
-        self.inbox.try_take().or_else(|| self.of_no_view.as_ref()?.1.try_take())
+        let inboxes = [&self.of_view, &self.of_no_view];
+        inboxes.into_iter().flatten().find_map(|(_, inbox)| inbox.try_take())
     }
 
     /// The next message; if none has arrived, wakes the task when one does.
     pub fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<Message> {
-        match (self.inbox.poll_next(context), &mut self.of_no_view) {
-            (Poll::Pending, Some((_, inbox))) => inbox.poll_next(context),
-            (polled, _) => polled,
-        }
+        let inboxes = [&mut self.of_view, &mut self.of_no_view];
+        let mut polled = inboxes.into_iter().flatten().map(|(_, inbox)| inbox.poll_next(context));
+        polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
     }
 
     /// A view begins: the work of older ones ends, and its members are the peers.
@@ -92,7 +112,7 @@ impl<R: Request> Endpoint<R> {
 
     /// Sends a message, which may be lost: the protocol repeats it. False if there is no connection to the member; then nothing is encoded.
     pub fn send(&mut self, to: Incarnation, view: ViewNumber, encode: impl FnOnce() -> Vec<u8>) -> bool {
-        self.send_by(self.port, to, view, encode)
+        self.of_view.as_ref().map(|(port, _)| *port).is_some_and(|port| self.send_by(port, to, view, encode))
     }
 
     /// Sends a message of no view, as [`send`](Self::send) does others. `view` is the one that this node is in.

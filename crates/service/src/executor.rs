@@ -7,6 +7,7 @@
 //!
 //! A fabric's thread serves the whole node, its lease too. It runs nothing that may be slow: that work waits for the service's own thread.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Wake, Waker};
@@ -133,16 +134,33 @@ impl<S: Service> Executor<S> {
     /// # Errors
     /// If the system refuses a thread.
     pub fn start(name: &'static str, service: S) -> Result<Executor<S>> {
+        Executor::start_with(name, service, || Ok(())).map_err(|error| Error::system("a thread for a service", error))
+    }
+
+    /// The same. The thread calls `prepare` before it serves anything.
+    ///
+    /// # Errors
+    /// If the system refuses a thread, or `prepare` fails.
+    pub fn start_with(
+        name: &'static str,
+        service: S,
+        prepare: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Executor<S>> {
         let shared = Shared::new(service);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .map_err(|error| Error::system("a runtime for a service", error))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         let of_thread = shared.clone();
-        std::thread::Builder::new()
-            .name(name.into())
-            .spawn(move || runtime.block_on(run(of_thread)))
-            .map_err(|error| Error::system("a thread for a service", error))?;
+        let (report, prepared) = std::sync::mpsc::channel();
+        let serve = move || {
+            let result = prepare();
+            let is_prepared = result.is_ok();
+            // The receiver waits for this.
+            let _ = report.send(result);
+            if is_prepared {
+                runtime.block_on(run(of_thread));
+            }
+        };
+        std::thread::Builder::new().name(name.into()).spawn(serve)?;
+        prepared.recv().map_err(io::Error::other)??;
         Ok(Executor(shared))
     }
 

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use verbena_cluster::View;
-use verbena_fabric::{Error, Port, RegionKey};
+use verbena_fabric::{Error, RegionKey};
 use verbena_service::driver::{self, Host};
-use verbena_service::endpoint::Endpoint;
+use verbena_service::endpoint::{Endpoint, Ports};
 use verbena_terms::{Complaints, Incarnation, Time, ViewNumber};
 
 use super::batches::{ACKNOWLEDGEMENTS, PageBatch, TABLE};
-use super::protocol::{Action, Protocol};
+use super::protocol::{Action, INTRODUCTIONS, PROTOCOL, Protocol};
 use super::regions::OwnRegions;
 use super::routes::{Access, Routes, Table};
 use super::{Counts, Finish, Membership, Options, Refused, Shared};
@@ -236,10 +236,7 @@ impl PagesHost {
 }
 
 impl Host<Protocol> for PagesHost {
-    /// Messages of the page protocol.
-    const PORT: Port = Port(16);
-    /// Introductions.
-    const PORT_OF_NO_VIEW: Option<Port> = Some(Port(17));
+    const PORTS: Ports = Ports { of_view: Some(PROTOCOL), of_no_view: Some(INTRODUCTIONS) };
 
     fn act(
         &mut self,

@@ -50,11 +50,6 @@ impl Introduction {
     }
 }
 
-/// Whether these bytes begin as an introduction does, of whichever version.
-pub(super) fn is_introduction(frame: &[u8]) -> bool {
-    frame.starts_with(&INTRODUCTION.header()[..4])
-}
-
 /// Whether these bytes are an introduction; panics if what is read is not written as something that reads the same.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn exercise(frame: &[u8]) -> bool {

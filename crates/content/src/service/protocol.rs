@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use verbena_cluster::{Lease, View};
-use verbena_fabric::RegionKey;
+use verbena_fabric::{Message as Arrived, Port, RegionKey};
 use verbena_service::driver::{self, Machine};
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use super::Options;
 use super::batches::{Head, PageBatch};
-use super::introduction::{self, Introduction};
+use super::introduction::Introduction;
 use super::members::{Members, Opening};
 use crate::change::Change;
 use crate::home::{Home, HomeAction};
@@ -22,6 +22,11 @@ use crate::rules::Rules;
 use crate::table::PageTable;
 use crate::updater::{BeginError, Outcome, UpdateId, Updater, UpdaterAction};
 use crate::wire::{Message, Register, Registered, WireError};
+
+/// Messages of the page protocol.
+pub(super) const PROTOCOL: Port = Port(16);
+/// Introductions, which belong to no view.
+pub(super) const INTRODUCTIONS: Port = Port(17);
 
 /// A node's part in the page protocol.
 pub(super) struct Protocol {
@@ -315,12 +320,10 @@ pub(super) enum Frame {
 impl driver::Frame for Frame {
     type Error = WireError;
 
-    /// What is no introduction by its first bytes is read as a message, which names the format that it is not.
-    fn decode(bytes: &[u8]) -> Result<Frame, WireError> {
-        if introduction::is_introduction(bytes) {
-            Introduction::decode(bytes).map(Frame::Introduction)
-        } else {
-            Message::decode(bytes).map(Frame::Message)
+    fn decode(arrived: &Arrived) -> Result<Frame, WireError> {
+        match arrived.port {
+            INTRODUCTIONS => Introduction::decode(&arrived.body).map(Frame::Introduction),
+            _ => Message::decode(&arrived.body).map(Frame::Message),
         }
     }
 

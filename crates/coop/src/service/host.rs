@@ -7,7 +7,7 @@ use std::time::Duration;
 use verbena_cluster::Lease;
 use verbena_fabric::{Port, Region};
 use verbena_service::driver::{self, Host, Machine as _};
-use verbena_service::endpoint::Endpoint;
+use verbena_service::endpoint::{Endpoint, Ports};
 use verbena_terms::{Clock, Time, ViewNumber};
 
 use super::metrics::Metrics;
@@ -47,7 +47,7 @@ impl PoolHost {
 
 impl Host<PoolNode> for PoolHost {
     /// Messages about the pool.
-    const PORT: Port = Port(20);
+    const PORTS: Ports = Ports::of_view(Port(20));
 
     fn act(
         &mut self,

@@ -17,7 +17,7 @@
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-use verbena_fabric::RegionKey;
+use verbena_fabric::{Message, RegionKey};
 use verbena_service::driver;
 use verbena_terms::{Format, Incarnation, ViewNumber};
 
@@ -80,12 +80,12 @@ impl Letter {
     pub fn encode(&self) -> Vec<u8> {
         LETTER.encode(self)
     }
-}
 
-impl driver::Frame for Letter {
-    type Error = LetterError;
-
-    fn decode(bytes: &[u8]) -> Result<Letter, LetterError> {
+    /// The letter in `bytes`. Total.
+    ///
+    /// # Errors
+    /// If the bytes are no letter, or one whose parts do not fit each other.
+    pub fn decode(bytes: &[u8]) -> Result<Letter, LetterError> {
         if bytes.len() > MAX_LETTER_BYTES {
             return Err(LetterError(format!("{} bytes; at most {MAX_LETTER_BYTES}", bytes.len())));
         }
@@ -99,6 +99,14 @@ impl driver::Frame for Letter {
             }
             _ => Ok(letter),
         }
+    }
+}
+
+impl driver::Frame for Letter {
+    type Error = LetterError;
+
+    fn decode(message: &Message) -> Result<Letter, LetterError> {
+        Letter::decode(&message.body)
     }
 
     fn sender(&self) -> Incarnation {
@@ -124,7 +132,6 @@ impl Layout {
 #[cfg(test)]
 mod tests {
     use verbena_fabric::Rights;
-    use verbena_service::driver::Frame as _;
 
     use super::*;
     use crate::table::Entry;

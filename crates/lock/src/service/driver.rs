@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbena_cluster::{Lease, View};
-use verbena_fabric::{Port, Region, RegionKey};
+use verbena_fabric::{Message, Port, Region, RegionKey};
 use verbena_service::driver::{self, Host, Machine};
-use verbena_service::endpoint::Endpoint;
+use verbena_service::endpoint::{Endpoint, Ports};
 use verbena_terms::{Clock, Complaints, Incarnation, Time};
 
 use super::batches::WordBatch;
@@ -199,7 +199,7 @@ impl LockHost {
 
 impl Host<Locks> for LockHost {
     /// Messages about locks.
-    const PORT: Port = Port(18);
+    const PORTS: Ports = Ports::of_view(Port(18));
 
     fn act(
         &mut self,
@@ -322,8 +322,8 @@ impl Machine for Locks {
 impl driver::Frame for Frame {
     type Error = WireError;
 
-    fn decode(bytes: &[u8]) -> Result<Frame, WireError> {
-        Frame::decode(bytes)
+    fn decode(message: &Message) -> Result<Frame, WireError> {
+        Frame::decode(&message.body)
     }
 
     fn sender(&self) -> Incarnation {

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use verbena_cluster::{Lease, View};
-use verbena_fabric::{Port, RegionKey};
+use verbena_fabric::{Message, Port, RegionKey};
 use verbena_service::driver::{self, Host, Machine};
-use verbena_service::endpoint::Endpoint;
+use verbena_service::endpoint::{Endpoint, Ports};
 use verbena_terms::{Clock, Incarnation, Time, ViewNumber};
 
 use super::Metrics;
@@ -49,7 +49,7 @@ impl MemoryHost {
 
 impl Host<Memory> for MemoryHost {
     /// Messages about memory.
-    const PORT: Port = Port(19);
+    const PORTS: Ports = Ports::of_view(Port(19));
 
     fn act(
         &mut self,
@@ -171,8 +171,8 @@ impl Machine for Memory {
 impl driver::Frame for Frame {
     type Error = FrameError;
 
-    fn decode(bytes: &[u8]) -> Result<Frame, FrameError> {
-        Frame::decode(bytes)
+    fn decode(message: &Message) -> Result<Frame, FrameError> {
+        Frame::decode(&message.body)
     }
 
     fn sender(&self) -> Incarnation {

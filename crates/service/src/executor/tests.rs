@@ -244,6 +244,25 @@ fn no_caller_is_kept_running_the_service() {
 
 /// More than one turn handles, and more than the thread that brings them looks at.
 #[test]
+fn a_thread_that_could_not_be_prepared_serves_nothing() {
+    let start = |prepare: fn() -> std::io::Result<()>| {
+        let inboxes = InboxSender::new(16);
+        let (says, said) = mpsc::channel();
+        let inbox = inboxes.open(PORT, Views::Any).unwrap();
+        let witness = Witness { batches: vec![], inbox, says, is_slow: Arc::default() };
+        (Executor::start_with("witness", witness, prepare), said)
+    };
+    let (prepared, _said) = start(|| match thread::current().name() {
+        Some("witness") => Ok(()),
+        other => panic!("on the service's own thread, not {other:?}"),
+    });
+    assert!(prepared.is_ok());
+    let (refused, said) = start(|| Err(std::io::Error::other("no such core")));
+    assert_eq!(refused.err().unwrap().to_string(), "no such core");
+    assert_eq!(said.recv_timeout(SOON), Err(mpsc::RecvTimeoutError::Disconnected), "the service is dropped");
+}
+
+#[test]
 fn messages_that_come_while_a_thread_runs_are_handled_in_order() {
     let scene = scene();
     let many = (BATCH + 4 * TURNS) as u64;

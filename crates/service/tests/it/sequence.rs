@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use verbena_cluster::{Lease, View};
-use verbena_fabric::{Batch, Class, Completed, Fabric, Operation, Port, Region, RegionKey, Rights};
+use verbena_fabric::{self as fabric, Batch, Class, Completed, Fabric, Operation, Port, Region, RegionKey, Rights};
 use verbena_service::batches::{End, Request};
 use verbena_service::driver::{self, Driver, Host, Machine};
-use verbena_service::endpoint::Endpoint;
+use verbena_service::endpoint::{Endpoint, Ports};
 use verbena_terms::{Clock, Incarnation, Time, ViewNumber};
 
 /// How long a node waits for the home's key before it asks again.
@@ -157,8 +157,8 @@ impl Machine for Sequence {
 impl driver::Frame for Message {
     type Error = postcard::Error;
 
-    fn decode(bytes: &[u8]) -> Result<Message, postcard::Error> {
-        postcard::from_bytes(bytes)
+    fn decode(message: &fabric::Message) -> Result<Message, postcard::Error> {
+        postcard::from_bytes(&message.body)
     }
 
     fn sender(&self) -> Incarnation {
@@ -222,7 +222,7 @@ pub struct Node {
 }
 
 impl Host<Sequence> for Node {
-    const PORT: Port = Port(77);
+    const PORTS: Ports = Ports::of_view(Port(77));
 
     fn act(
         &mut self,
