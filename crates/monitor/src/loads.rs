@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -70,7 +70,8 @@ struct Shared {
     numbers: AtomicU64,
     /// Until when all loads are wanted, nanoseconds.
     wanted_until: AtomicU64,
-    wanted: Notify,
+    /// Called when loads are wanted that were not before.
+    on_wanted: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Something was found.
     changed: Notify,
 }
@@ -102,7 +103,7 @@ impl Loads {
         let now = BootClock.now();
         let before = self.0.wanted_until.fetch_max((now + patience).nanos(), Ordering::Relaxed);
         if before < now.nanos() {
-            self.0.wanted.notify_one();
+            self.call();
         }
     }
 
@@ -110,7 +111,7 @@ impl Loads {
     pub fn watch(&self, whose: Vec<Whose>) -> Watching {
         let number = self.0.numbers.fetch_add(1, Ordering::Relaxed);
         self.0.watched.lock().insert(number, whose);
-        self.0.wanted.notify_one();
+        self.call();
         Watching { loads: self.clone(), number }
     }
 
@@ -127,9 +128,16 @@ impl Loads {
         Wanted::These(self.0.watched.lock().values().flatten().cloned().collect())
     }
 
-    /// Waits until loads are wanted that were not before.
-    pub(crate) async fn wanted(&self) {
-        self.0.wanted.notified().await;
+    /// Has `call` called whenever loads are wanted that were not before. There is one monitor; it must not block.
+    pub(crate) fn on_wanted(&self, call: impl Fn() + Send + Sync + 'static) {
+        let is_first = self.0.on_wanted.set(Box::new(call)).is_ok();
+        debug_assert!(is_first, "two monitors find out the same loads");
+    }
+
+    fn call(&self) {
+        if let Some(call) = self.0.on_wanted.get() {
+            call();
+        }
     }
 
     pub(crate) fn set(&self, seen: Vec<Seen>) {

@@ -168,7 +168,7 @@ impl Helper {
             None => None,
         };
         let loads = Loads::default();
-        services.push(Box::new(loads::Board::start(&settings.monitor, loads.clone(), &metrics)?));
+        services.push(Box::new(loads::start(&settings.monitor, loads.clone(), &metrics)?));
 
         let lease = Arc::new(LeaseWord::new());
         let status = Arc::new(Status::new(name.clone(), membership.clone(), lease.clone()));

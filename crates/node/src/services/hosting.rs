@@ -8,7 +8,7 @@ use verbena_service::hosted::Hosted;
 use crate::membership::life::Life;
 use crate::membership::service::{Replies, Service};
 
-/// Locks, memory or the pool, as this node's membership drives it.
+/// Locks, memory, the pool or the monitor, as this node's membership drives it.
 pub(crate) struct Hosting<S> {
     service: S,
     /// How long what is open is waited for when the node leaves.

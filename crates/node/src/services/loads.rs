@@ -1,15 +1,14 @@
-//! How loaded this node is, published for the others: membership's notices on one side, [`Monitor`] on the other.
+//! How loaded this node is, published for the others, hosted: membership's notices on one side, [`Monitor`] on the other.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use verbena_cluster::Notice;
 use verbena_metrics::Registry;
 use verbena_monitor::{Loads, Metrics, Monitor, MonitorConfig};
 use verbena_terms::{LoadCounts, Time};
 
 use crate::error::{Error, Result};
-use crate::membership::life::Life;
-use crate::membership::service::{Replies, Service};
+use crate::services::hosting::Hosting;
 
 /// What the proxy beside a node has answered.
 pub(crate) const ANSWERS: &str = "verbena_proxy_answers_total";
@@ -19,21 +18,17 @@ const MEMORY: &str = "verbena_memory_requests_total";
 const REQUESTS: &str = "verbena_ipc_requests_total";
 const PROGRAMS: &str = "verbena_ipc_clients";
 
-/// The board of this node, and what reads those of the others.
-pub(crate) struct Board(Monitor);
-
-impl Board {
-    /// The service, which puts what it finds into `loads`.
-    ///
-    /// # Errors
-    /// If the machine does not say how it is, or the metrics are registered already.
-    pub(crate) fn start(config: &MonitorConfig, loads: Loads, registry: &Arc<Registry>) -> Result<Board> {
-        let metrics = Metrics::new(registry)?;
-        let counts = registry.clone();
-        let monitor = Monitor::start(config, loads, metrics, Box::new(move || work(&counts)));
-        let refused = |source| Error::System { doing: "watch how loaded the machine is", source };
-        Ok(Board(monitor.map_err(refused)?))
-    }
+/// The monitor, which puts what it finds into `loads`.
+///
+/// # Errors
+/// If the machine does not say how it is, or the metrics are registered already.
+pub(crate) fn start(config: &MonitorConfig, loads: Loads, registry: &Arc<Registry>) -> Result<Hosting<Monitor>> {
+    let metrics = Metrics::new(registry)?;
+    let counts = registry.clone();
+    let monitor = Monitor::start(config, loads, metrics, Box::new(move || work(&counts)));
+    let monitor = monitor.map_err(|source| Error::System { doing: "watch how loaded the machine is", source })?;
+    // Nothing of it is ever open.
+    Ok(Hosting::new(monitor, Duration::ZERO))
 }
 
 /// What the node has done, by its metrics, and the programs that are connected.
@@ -49,35 +44,4 @@ fn work(registry: &Registry) -> (LoadCounts, u32) {
         requests: count(REQUESTS),
     };
     (counts, read.gauge(PROGRAMS, &[]).unwrap_or(0.0) as u32)
-}
-
-impl Service for Board {
-    fn name(&self) -> &'static str {
-        "monitor"
-    }
-
-    fn begin(&mut self, life: &Life) -> std::result::Result<(), String> {
-        self.0.life_begins(life.fabric.clone()).map_err(|error| error.to_string())
-    }
-
-    fn notice(&mut self, notice: &Notice, replies: &Replies) {
-        match notice {
-            Notice::ViewLearnt(view) => {
-                self.0.view_learnt(view);
-                // Nothing is held in any view, and nothing of the departed.
-                view.departed().iter().for_each(|gone| replies.settled(gone.incarnation));
-                replies.prepared(view.number());
-            }
-            Notice::Expelled(_) | Notice::Superseded(_) => self.0.life_ends(),
-            _ => {}
-        }
-    }
-
-    fn close(&mut self, replies: &Replies) {
-        replies.closed(true);
-    }
-
-    fn end(&mut self) {
-        self.0.life_ends();
-    }
 }

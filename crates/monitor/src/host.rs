@@ -1,0 +1,258 @@
+//! What the node does for its monitor beside deciding: the kernel's numbers, the own board, and reading the boards of the others.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbena_cluster::View;
+use verbena_fabric::{Batch, Class, Completed, Fabric, Port, Region, RegionKey, Rights};
+use verbena_service::batches::{End, Request};
+use verbena_service::driver::{Driver, Host};
+use verbena_service::endpoint::{Endpoint, Ports};
+use verbena_terms::{BootClock, HasFormat, Incarnation, Time, ViewNumber};
+
+use crate::board::{self, Answer, BOARD_BYTES};
+use crate::{Action, Loads, Metrics, MonitorConfig, Reading, Source, Watch};
+
+/// The driver of a node's monitor.
+pub(crate) type Running = Driver<Watch, MonitorHost>;
+
+/// What the node does with the actions of [`Watch`].
+pub(crate) struct MonitorHost {
+    proc: PathBuf,
+    source: Source,
+    loads: Loads,
+    /// Shared with the reads in flight.
+    metrics: Arc<Metrics>,
+    /// This incarnation's board.
+    board: Option<Box<dyn Region>>,
+}
+
+/// A driver between two incarnations.
+pub(crate) fn driver(config: &MonitorConfig, loads: Loads, metrics: Metrics, source: Source) -> Running {
+    let host = MonitorHost { proc: config.proc.clone(), source, loads, metrics: Arc::new(metrics), board: None };
+    Driver::new(Watch::new(config.every.0), host, Arc::new(BootClock))
+}
+
+impl MonitorHost {
+    /// Tells the machine which loads are wanted.
+    pub(crate) fn wants(&self, watch: &mut Watch, now: Time, out: &mut Vec<Action>) {
+        watch.wants(self.loads.wanted_of(now), now, out);
+    }
+
+    fn measure(&self, watch: &mut Watch, now: Time, out: &mut Vec<Action>) {
+        match Reading::of(&self.proc) {
+            Ok(reading) => watch.measured(reading, (self.source)(), now, out),
+            Err(error) => {
+                tracing::debug!(%error, "how the machine is is not known");
+                self.metrics.unread.increment();
+            }
+        }
+        self.wants(watch, now, out);
+    }
+}
+
+impl Host<Watch> for MonitorHost {
+    /// Messages about boards.
+    const PORTS: Ports = Ports::of_no_view(Port(3));
+    /// It acts by no lease: nothing is seen late.
+    const IDLE: Duration = Duration::from_secs(10);
+
+    fn act(
+        &mut self,
+        action: Action,
+        watch: &mut Watch,
+        endpoint: Option<&mut Endpoint<ReadBoard>>,
+        now: Time,
+        more: &mut VecDeque<Action>,
+    ) {
+        match (action, endpoint) {
+            (Action::Measure, _) => {
+                let mut actions = vec![];
+                self.measure(watch, now, &mut actions);
+                more.extend(actions);
+            }
+            (Action::Publish(round, load), _) => {
+                *self.metrics.load.lock() = load;
+                let Some(board) = &self.board else { return };
+                match board::publish(&**board, round, &load) {
+                    Ok(()) => self.metrics.published.increment(),
+                    Err(error) => tracing::debug!(%error, "this node's load was not published"),
+                }
+            }
+            (Action::Show(seen), _) => self.loads.set(seen),
+            // A member that cannot be reached yet asks again.
+            (Action::Send(to, message), Some(endpoint)) => {
+                endpoint.send_of_no_view(to, watch.view_number(), || message.encode());
+            }
+            (Action::Open(key), Some(endpoint)) => endpoint.learn(key, now),
+            (Action::Read(owner), Some(endpoint)) => {
+                let metrics = self.metrics.clone();
+                endpoint.submit(ReadBoard { owner, metrics, found: None, is_missed: false }, now);
+            }
+            // Between two incarnations no member is reached.
+            (_, None) => {}
+        }
+    }
+
+    fn start_incarnation(&mut self, _: &Watch, endpoint: &Endpoint<ReadBoard>) -> verbena_fabric::Result<()> {
+        let board = endpoint.fabric().register(BOARD_BYTES, ViewNumber(0))?;
+        board::begin(&*board)?;
+        self.board = Some(board);
+        Ok(())
+    }
+
+    /// The board stays as it is.
+    fn enter_view(&mut self, _: &Watch, _: &View, _: &Endpoint<ReadBoard>) -> Option<RegionKey> {
+        self.board.as_ref().map(|board| board.key(Rights::Read))
+    }
+
+    fn end_incarnation(&mut self) {
+        self.board = None;
+        self.loads.set(vec![]);
+    }
+
+    fn message_dropped(&mut self) {
+        self.metrics.unusable.increment();
+    }
+}
+
+/// Reads a member's board, once.
+pub struct ReadBoard {
+    owner: Incarnation,
+    metrics: Arc<Metrics>,
+    found: Option<Answer>,
+    is_missed: bool,
+}
+
+impl Request for ReadBoard {
+    type Id = Incarnation;
+    /// `None` if the board could not be read.
+    type Outcome = Option<Answer>;
+    const TIMEOUT: Duration = Duration::from_secs(1);
+    const SUBJECT: &'static str = "a board";
+
+    fn id(&self) -> Incarnation {
+        self.owner
+    }
+
+    fn target(&self) -> Incarnation {
+        self.owner
+    }
+
+    /// A board that was not reached is not tried again: its owner is asked first, which may be gone.
+    fn deadline(&self) -> Time {
+        if self.is_missed { Time::ZERO } else { Time::FAR }
+    }
+
+    fn batch(&mut self, fabric: &dyn Fabric) -> Option<(Batch, Class)> {
+        Some((board::question(fabric.pool()).ok()?, Class::Control))
+    }
+
+    fn completed(&mut self, done: Completed) {
+        self.found = Some(board::answer(&done));
+    }
+
+    /// Reads have no effects to settle.
+    fn executed(&mut self, _: u64) {}
+
+    fn missed(&mut self) {
+        self.is_missed = true;
+    }
+
+    fn is_complete(&self) -> bool {
+        self.found.is_some()
+    }
+
+    fn outcome(&mut self, _: End) -> Option<Option<Answer>> {
+        match self.found {
+            Some(Answer::Load(..)) => self.metrics.fresh.increment(),
+            Some(Answer::Torn) => self.metrics.torn.increment(),
+            Some(Answer::Blank) | None => self.metrics.failed.increment(),
+        }
+        Some(self.found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use verbena_cluster::{LeaseWord, Member, Roles};
+    use verbena_fabric::tcp::{TcpConfig, TcpFabric};
+    use verbena_metrics::Registry;
+    use verbena_terms::{Clock, LoadCounts};
+
+    use super::*;
+    use crate::{Seen, Whose};
+
+    struct Node {
+        driver: Running,
+        loads: Loads,
+        registry: Registry,
+        fabric: Arc<dyn Fabric>,
+    }
+
+    impl Node {
+        fn start(rank: u32) -> Node {
+            let (loads, registry) = (Loads::default(), Registry::new());
+            let config = MonitorConfig { every: verbena_terms::Lapse::millis(10), ..MonitorConfig::default() };
+            let source = Box::new(move || (LoadCounts::default(), rank));
+            let mut driver = driver(&config, loads.clone(), Metrics::new(&registry).unwrap(), source);
+            let fabric = TcpFabric::open(Incarnation::new(rank, 1), TcpConfig::default()).unwrap();
+            let fabric: Arc<dyn Fabric> = Arc::new(fabric);
+            driver.start_incarnation(fabric.clone(), &Arc::new(LeaseWord::new())).unwrap();
+            Node { driver, loads, registry, fabric }
+        }
+
+        fn member(&self) -> Member {
+            let incarnation = self.fabric.identity();
+            let name = format!("n{}", incarnation.rank.0);
+            Member { incarnation, name, address: self.fabric.address().0, roles: Roles::ALL }
+        }
+
+        fn seen(&self, who: Incarnation) -> Option<Seen> {
+            self.loads.all().iter().find(|seen| seen.who == who).cloned()
+        }
+
+        fn reads(&self, found: &str) -> u64 {
+            let read = self.registry.snapshot_of(&["verbena_monitor_reads_total"], Time::ZERO);
+            read.counter("verbena_monitor_reads_total", &[("found", found)]).unwrap_or(0)
+        }
+    }
+
+    fn until(nodes: &mut [Node], what: &str, is_it: impl Fn(&[Node]) -> bool) {
+        let latest = BootClock.now() + Duration::from_secs(30);
+        while !is_it(nodes) {
+            assert!(BootClock.now() < latest, "{what}");
+            nodes.iter_mut().for_each(|node| _ = node.driver.step());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_load_is_read_when_it_is_wanted_until_its_node_has_gone() {
+        let mut nodes = vec![Node::start(1), Node::start(2)];
+        let enter = |nodes: &mut [Node], number| {
+            let members = nodes.iter().map(Node::member).collect();
+            let view = Arc::new(View::new(ViewNumber(number), members, vec![]).unwrap());
+            nodes.iter_mut().for_each(|node| node.driver.enter_view(&view));
+        };
+        enter(&mut nodes, 1);
+        let peer = nodes[1].fabric.identity();
+        until(&mut nodes, "each publishes", |nodes| {
+            nodes.iter().all(|node| node.seen(node.fabric.identity()).is_some())
+        });
+        assert_eq!((nodes[0].seen(peer), nodes[0].reads("load")), (None, 0), "it is not wanted");
+        let watching = nodes[0].loads.watch(vec![Whose::Node("n2".into())]);
+        until(&mut nodes, "it is read", |nodes| nodes[0].seen(peer).is_some_and(|seen| seen.load.programs == 2));
+        enter(&mut nodes, 2);
+        let before = nodes[0].reads("load");
+        until(&mut nodes, "it is read in the next view", |nodes| nodes[0].reads("load") > before + 2);
+        assert_eq!((nodes[0].reads("failed"), nodes[1].reads("load")), (0, 0), "the other one wants nothing");
+        drop(nodes.pop());
+        until(&mut nodes, "it has gone", |nodes| nodes[0].reads("failed") == 1);
+        drop(watching);
+        nodes[0].driver.end_incarnation();
+        assert!(nodes[0].loads.all().is_empty());
+    }
+}
