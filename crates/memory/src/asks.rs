@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use verbena_terms::{Incarnation, Time};
 
-use crate::held::{QuestionId, Said};
+use crate::actions::{QuestionId, Said};
 use crate::layout::End;
 use crate::node::{Action, AskOf, Memory};
 use crate::wire::{Message, Question, Reply};
@@ -183,7 +183,7 @@ impl Memory {
     // The other side.
 
     fn asked(&mut self, from: Incarnation, number: u64, oldest: u64, question: Question, out: &mut Vec<Action>) {
-        let is_home = self.home.is_open && self.acts();
+        let is_home = self.home.is_open() && self.acts();
         if question == Question::Key {
             if let Some(key) = self.key.clone().filter(|_| is_home) {
                 self.say(from, Message::Answer { number, answer: Reply::Key(key) }, out);
@@ -397,10 +397,9 @@ mod tests {
         node.posts_are_done();
         let Some(Reply::Segment(segment)) = node.answer(2, 1) else { panic!("it is made") };
         assert_eq!(node.asked(2, 2, allocate()), Some(Reply::Segment(segment.clone())), "it is made once");
-        node.does(|memory, _, out| {
-            let (me, view) = (memory.me, memory.view.clone().unwrap());
-            assert!(memory.home_acts(out, |home, actions| home.begin_move(segment.id, me, &view, actions)));
-        });
+        let wish = crate::Wish::Reclaim { bytes: 0, notice: Duration::ZERO };
+        node.does(|memory, now, out| memory.request(RequestId(1), wish, now, now, out));
+        node.passes(Duration::ZERO);
         let reserve = node.messages().into_iter().find_map(|(to, message)| match message {
             Message::Ask { number, question: Question::Reserve(_), .. } => Some((to, number)),
             _ => None,

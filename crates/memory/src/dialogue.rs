@@ -3,19 +3,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbena_cluster::{Lease, View};
+use verbena_cluster::{Lease, Member, Roles, View};
 use verbena_fabric::{RegionKey, Rights, Secret};
-use verbena_terms::{Incarnation, Time};
+use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use crate::access::{Outcome, Post, PostId};
-use crate::held::Stands;
+use crate::actions::Stands;
 use crate::layout::extents_at;
-use crate::replicas::tests::{rank, view};
 use crate::wire::{Frame, Message, Question, Reply};
 use crate::{Action, Coherence, Memory, MemoryOptions, Rules, Segment, SegmentId, SegmentName, Wanted};
 
 const SEGMENTS: u32 = 4;
 const BYTES: u64 = 4096;
+
+pub(crate) fn rank(rank: u32) -> Incarnation {
+    Incarnation::new(rank, 1)
+}
+
+pub(crate) fn view(number: u32, ranks: &[u32]) -> View {
+    let member =
+        |of: &u32| Member { incarnation: rank(*of), name: format!("n{of}"), address: String::new(), roles: Roles::ALL };
+    View::new(ViewNumber(number), ranks.iter().map(member).collect(), vec![]).unwrap()
+}
 
 /// What home 1 leads, which is to have a copy.
 pub(crate) fn segment() -> Segment {

@@ -1,14 +1,17 @@
 //! What a node does for its share: its memory is made anew in each view, and what its home says is done.
 
+use std::time::Duration;
+
 use verbena_cluster::Role;
 use verbena_fabric::RegionKey;
 use verbena_terms::Time;
 
-use crate::SegmentId;
 use crate::access::Given;
-use crate::held::{HomeAction, Stands};
+use crate::actions::{HomeAction, Stands};
 use crate::home::Home;
 use crate::node::{Action, AskOf, Memory, RENEW_AGAIN, Whose};
+use crate::request::Answer;
+use crate::{Refusal, SegmentId};
 
 /// How a node's share stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +49,7 @@ impl Memory {
 
     /// Whether it is a home whose memory could not be made in this view so far.
     pub(crate) fn has_no_memory(&self) -> bool {
-        !self.home.is_open && self.renew_at > Time::ZERO && self.renew_at < Time::FAR
+        !self.home.is_open() && self.renew_at > Time::ZERO && self.renew_at < Time::FAR
     }
 
     /// No node acts in older views any longer: homes make their memory, and then report their segments.
@@ -56,7 +59,7 @@ impl Memory {
         if !is_due || !self.acts() || !view.member(self.me).is_some_and(|member| member.roles.has(Role::Home)) {
             return;
         }
-        if !self.home.is_open && self.now >= self.renew_at {
+        if !self.home.is_open() && self.now >= self.renew_at {
             self.renew_at = Time::FAR;
             out.push(Action::Renew(self.home.renewal()));
         }
@@ -76,7 +79,7 @@ impl Memory {
             _ => self.renew_at = self.now + RENEW_AGAIN,
         }
         // What is kept may have been released or given to another segment: its words say so.
-        let is_known = self.home.is_open || !self.home.keeps_any();
+        let is_known = self.home.is_open() || !self.home.keeps_any();
         if is_known && !std::mem::replace(&mut self.has_reported, true) {
             let led = self.home.led(&view);
             for to in view.homes().map(|member| member.incarnation) {
@@ -86,6 +89,28 @@ impl Memory {
             }
         }
         self.serve_self(out);
+    }
+
+    /// This node offers `bytes` bytes from now on.
+    pub(crate) fn reclaim(&mut self, bytes: u64, notice: Duration, out: &mut Vec<Action>) -> Answer {
+        let most = self.options.bytes;
+        if bytes > most {
+            return Answer::Refused(Refusal::OverShare { asked: bytes, most });
+        }
+        let member = self.view.as_ref().and_then(|view| view.member(self.me));
+        if member.is_some_and(|member| !member.roles.has(Role::Home)) {
+            return Answer::Refused(Refusal::NoHome { who: "this node".into() });
+        }
+        let now = self.now;
+        self.home_acts(out, |home, actions| home.set_offer(bytes, notice, now, actions));
+        Answer::Reclaims(self.home.reclaims(now))
+    }
+
+    pub(crate) fn reclaim_if_due(&mut self, out: &mut Vec<Action>) {
+        let now = self.now;
+        let is_due = self.home.reclaim_at().is_some_and(|at| at <= now || !self.options.rules.notice_kept);
+        let Some(view) = self.view.clone().filter(|_| is_due && self.acts()) else { return };
+        self.home_acts(out, |home, actions| home.reclaim(&view, now, actions));
     }
 
     pub(crate) fn home_completed(&mut self, id: SegmentId, given: Vec<Given>, out: &mut Vec<Action>) {
@@ -125,9 +150,9 @@ mod tests {
     use verbena_terms::ViewNumber;
 
     use super::*;
+    use crate::dialogue::rank;
     use crate::dialogue::{Node, segment};
     use crate::layout::{End, Word};
-    use crate::replicas::tests::rank;
     use crate::wire::{Message, Question, Reply};
     use crate::{Answer, RequestId, Segment, Target, Wish};
 

@@ -18,25 +18,22 @@
 //! layout, what each coherence promises and costs, and what survives what; `tests/it/storm` checks it with faults, from seeds.
 
 mod access;
+mod actions;
 mod asks;
 mod chain;
 #[cfg(test)]
 mod dialogue;
 mod get;
 mod heap;
-mod held;
 mod home;
 mod hosting;
 pub mod layout;
-mod moving;
 mod node;
 mod operations;
 mod options;
 mod put;
 mod recent;
-mod reclaim;
 mod registrar;
-mod replicas;
 mod request;
 mod requests;
 mod rules;
@@ -45,14 +42,14 @@ pub mod service;
 pub mod wire;
 
 pub use access::{Given, Outcome, Post, PostId, Step};
+pub use actions::{Renewal, Stands, Stay};
 pub use get::Value;
 pub use heap::{EXTENT_ALIGNMENT, Heap};
-pub use held::{Renewal, Stands, Stay};
+pub use home::{Note, Reclaims};
 pub use hosting::Standing;
 pub use layout::End;
 pub use node::{Action, Memory};
 pub use options::MemoryOptions;
-pub use reclaim::{Note, Reclaims};
 pub use request::{Answer, RequestId, Target, Wish};
 pub use rules::Rules;
 pub use segment::{

@@ -14,13 +14,13 @@ use verbena_fabric::RegionKey;
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use crate::access::{Given, Outcome, Post, PostId, Step};
+use crate::actions::Renewal;
 use crate::asks::{Asks, Served};
 use crate::get::Get;
-use crate::held::Renewal;
 use crate::home::Home;
+use crate::home::Note;
 use crate::layout::End;
 use crate::put::{Known, Put};
-use crate::reclaim::Note;
 use crate::registrar::Registrar;
 use crate::request::{Answer, RequestId, Wish};
 use crate::wire::{Frame, Message, Question};
@@ -440,7 +440,7 @@ impl Memory {
 
     /// Whether the memory of this view is there, and names are known.
     pub fn is_open(&self) -> bool {
-        self.home.is_open && self.registrar.is_open()
+        self.home.is_open() && self.registrar.is_open()
     }
 
     // Within.

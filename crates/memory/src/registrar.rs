@@ -14,7 +14,7 @@ use std::sync::Arc;
 use verbena_cluster::View;
 use verbena_terms::Incarnation;
 
-use crate::held::Said;
+use crate::actions::Said;
 use crate::layout::End;
 use crate::recent::Recent;
 use crate::segment::registrar_of;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use verbena_terms::{Incarnation, ViewNumber};
 
 use crate::get::Value;
-use crate::reclaim::Reclaims;
+use crate::home::Reclaims;
 use crate::{Placement, Refusal, Segment, SegmentId, SegmentName, Wanted};
 
 /// Which request. The node numbers them.

@@ -379,7 +379,7 @@ mod tests {
     use super::*;
     use crate::access::Given;
     use crate::dialogue::Node;
-    use crate::replicas::tests::rank;
+    use crate::dialogue::rank;
     use crate::wire::Message;
     use crate::{Coherence, Wanted};
 
@@ -430,7 +430,7 @@ mod tests {
         let unknown = [Answer::Refused(Refusal::Unknown)];
         let late = said_of_an_asked_allocation(|node| {
             // In the next view it has no lease yet.
-            let next = std::sync::Arc::new(crate::replicas::tests::view(2, &[1, 3]));
+            let next = std::sync::Arc::new(crate::dialogue::view(2, &[1, 3]));
             node.does(|memory, now, out| memory.view(&next, now, out));
             node.passes(PATIENCE);
         });

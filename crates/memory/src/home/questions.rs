@@ -4,9 +4,9 @@ use verbena_cluster::View;
 use verbena_terms::Time;
 
 use super::Home;
+use super::moving::MOVES_AT_ONCE;
 use crate::SegmentId;
-use crate::held::{HomeAction, QuestionId, Said};
-use crate::moving::MOVES_AT_ONCE;
+use crate::actions::{HomeAction, QuestionId, Said};
 use crate::wire::{Question, Reply};
 
 impl Home {

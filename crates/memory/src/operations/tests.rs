@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::*;
 use crate::access::Given;
 use crate::dialogue::Node;
+use crate::dialogue::rank;
 use crate::node::{REQUESTS, SHORT, UNDER_WAY};
-use crate::replicas::tests::rank;
 use crate::{MAX_SEGMENT_BYTES, Segment, Target, Wanted};
 
 const PATIENCE: Duration = Duration::from_secs(8);

@@ -1,23 +1,12 @@
 //! What a home says and asks of copies, as a dialogue.
 
-use super::*;
-use crate::layout::{End, extents_at};
+use super::super::*;
+use crate::dialogue::{rank, view};
+use crate::layout::{End, Word, extents_at};
 use crate::wire::Token;
 use crate::{Coherence, MemoryOptions, Rules, SegmentName, Wanted};
-use verbena_cluster::{Member, Roles};
-use verbena_terms::ViewNumber;
 
-pub(crate) fn rank(rank: u32) -> Incarnation {
-    Incarnation::new(rank, 1)
-}
-
-pub(crate) fn view(number: u32, ranks: &[u32]) -> View {
-    let member =
-        |of: &u32| Member { incarnation: rank(*of), name: format!("n{of}"), address: String::new(), roles: Roles::ALL };
-    View::new(ViewNumber(number), ranks.iter().map(member).collect(), vec![]).unwrap()
-}
-
-pub(crate) fn home(of: u32) -> Home {
+pub(in crate::home) fn home(of: u32) -> Home {
     let (owner_bytes, rules) = (u64::MAX, Rules::ALL);
     let options = MemoryOptions { bytes: 4096, segments: 4, owner_bytes, copies_bytes: 0, rules };
     let mut home = Home::new(rank(of), options);
@@ -26,7 +15,7 @@ pub(crate) fn home(of: u32) -> Home {
 }
 
 /// The questions with their receivers, and the posts.
-pub(crate) fn asked(out: &mut Vec<HomeAction>) -> Vec<String> {
+pub(in crate::home) fn asked(out: &mut Vec<HomeAction>) -> Vec<String> {
     let said = out.drain(..).filter_map(|action| match action {
         HomeAction::Ask { to, question, .. } | HomeAction::Tell { to, question } => {
             let question = format!("{question:?}");
@@ -41,7 +30,7 @@ pub(crate) fn asked(out: &mut Vec<HomeAction>) -> Vec<String> {
 }
 
 /// A segment at homes 1 and 2, as home 1 makes it.
-pub(crate) fn two() -> (Home, SegmentId) {
+pub(in crate::home) fn two() -> (Home, SegmentId) {
     let (mut home, view, mut out) = (home(1), view(1, &[1, 2, 3]), vec![]);
     let wanted = Wanted { copies: 2, ..Wanted::new(Some(SegmentName::new("a").unwrap()), 8, Coherence::Strict, 7) };
     let token = Token { asker: rank(3), request: 1 };
@@ -194,4 +183,39 @@ fn who_holds_a_copy_leads_it_when_those_before_it_have_gone() {
     assert_eq!((said, ending.led(&next).len()), (vec!["Hold 3".to_owned()], 0), "nobody is told that it stands");
     ending.answered(id, rank(3), Reply::Holds(Word::new(5, 0).to_bits()), &next, &mut out);
     assert_eq!(asked(&mut out), ["1 steps at 3"]);
+}
+
+/// A bounded number of segments is compared at a time. Here each waits for a holder that leaves.
+#[test]
+fn the_next_copies_are_compared_when_a_holder_has_left() {
+    let (owner_bytes, rules, segments) = (u64::MAX, Rules::ALL, 32);
+    let options = MemoryOptions { bytes: 1 << 16, segments, owner_bytes, copies_bytes: 0, rules };
+    let (mut home, mut out) = (Home::new(rank(1), options), vec![]);
+    let (word, asker, token) = (Word::new(5, 0), None, None);
+    let ids: Vec<_> = (1..=17).map(|number| SegmentId { home: rank(1), number }).collect();
+    for id in &ids {
+        let wanted = Wanted { copies: 2, ..Wanted::new(None, 8, Coherence::Strict, 7) };
+        let (_, place) = home.share.take(&wanted).unwrap();
+        let backups = [2, 3].map(|of| Place { home: rank(of), ..place }).to_vec();
+        let segment = Segment { id: *id, wanted, home: rank(1), control: place.control, at: place.at, backups };
+        let held = Held { segment, place, token, stage: Stage::Standing, asker, end: End::default() };
+        home.segments.insert(*id, held);
+    }
+    home.view_ends();
+    let stands: Vec<_> = ids.iter().map(|id| Stands { id: *id, word }).collect();
+    let view = view(2, &[1, 2, 3]);
+    home.renewed(extents_at(segments) + (1 << 16), &stands, &view, &mut out);
+    assert_eq!(asked(&mut out), ["Hold 2", "Hold 3"].repeat(16));
+    for id in &ids[1..] {
+        for of in [2, 3] {
+            home.answered(*id, rank(of), Reply::Holds(word.to_bits()), &view, &mut out);
+        }
+    }
+    assert_eq!(asked(&mut out), ["Leave 3"; 16], "a place more than is wanted");
+    home.answered(ids[1], rank(3), Reply::Done, &view, &mut out);
+    assert_eq!(
+        asked(&mut out),
+        ["Hold 2", "2 steps at 1", "Hold 2", "Hold 3"],
+        "and the last of the segments is compared"
+    );
 }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use verbena_terms::Time;
 
+use super::super::replicas::tests::{asked, home, two};
 use super::*;
-use crate::held::Stands;
-use crate::layout::extents_at;
-use crate::replicas::tests::{asked, home, rank, two, view};
+use crate::actions::Stands;
+use crate::dialogue::{rank, view};
+use crate::layout::{claims_at, extents_at};
 use crate::wire::{Frame, MOST_PLACES, Message, Token};
 use crate::{SegmentName, Wanted};
 

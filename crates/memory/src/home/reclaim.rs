@@ -8,10 +8,8 @@
 //!   given notice --------------------------------------+
 //!      | the notice is over
 //!      v
-//!   marking --> ...           as if it was released (`home`), but that whoever asks for it is told who took the memory
 //!   marking --> ...           as if it was released (`home`), but a program that asks for it learns which home took the memory
 //!
-//! *Who has to go.* The smallest segment that makes the others fit; if none is large enough, the largest, and so on: few segments, and few bytes more than have to go. Of
 //! *Which segments go.* The smallest segment that makes the others fit; if none is large enough, the largest, and so
 //! on: few segments, and few bytes more than needed. Of equal ones the youngest. A segment under notice that need not
 //! go after all, because others were released, is spared, the largest first. A segment goes at the end of its own
@@ -23,17 +21,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use verbena_cluster::{Role, View};
+use verbena_cluster::View;
 use verbena_terms::{Incarnation, Time};
 
+use super::Home;
+use super::held::{Held, Stage};
+use super::moving::MOVES_AT_ONCE;
+use crate::actions::{HomeAction, Stay};
 use crate::heap::Heap;
-use crate::held::{Held, HomeAction, Stage, Stay};
-use crate::home::Home;
 use crate::layout::{End, extents_at};
-use crate::moving::MOVES_AT_ONCE;
-use crate::node::{Action, Memory};
 use crate::recent::Recent;
-use crate::request::Answer;
 use crate::wire::Question;
 use crate::{Place, Refusal, Segment, SegmentId};
 
@@ -42,10 +39,9 @@ const RECLAIMED: usize = 16_384;
 /// When a home that might have room for what is to go is asked again.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// What a home offers, and what has to go.
+/// What has to go from a home that offers less than it did.
 #[derive(Clone, Debug)]
-pub(crate) struct Offer {
-    pub(crate) bytes: u64,
+pub(super) struct Offer {
     notice: Duration,
     /// What was given notice, and when that is over.
     going: BTreeMap<SegmentId, Time>,
@@ -62,9 +58,8 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
-    pub(crate) fn new(bytes: u64) -> Self {
+    pub(super) fn new() -> Self {
         Offer {
-            bytes,
             notice: Duration::ZERO,
             going: BTreeMap::new(),
             reclaimed: Recent::of_at_most(RECLAIMED),
@@ -117,13 +112,14 @@ impl Home {
     /// A home of the same process, which offers what the one before did.
     pub(crate) fn after(before: &Home, me: Incarnation) -> Home {
         let mut home = Home::new(me, before.options);
-        (home.offer.bytes, home.offer.notice) = (before.offer.bytes, before.offer.notice);
+        home.share.offer(before.share.offered());
+        home.offer.notice = before.offer.notice;
         home
     }
 
     /// Bytes that it offers.
     pub(crate) fn offered(&self) -> u64 {
-        self.offer.bytes
+        self.share.offered()
     }
 
     /// What it offers, and what has to go.
@@ -131,8 +127,8 @@ impl Home {
         let first = self.offer.going.values().min();
         Reclaims {
             share: self.options.bytes,
-            offered: self.offer.bytes,
-            taken: self.taken,
+            offered: self.share.offered(),
+            taken: self.share.taken(),
             segments: self.offer.going.len(),
             bytes: self.offer.going.keys().map(|id| self.extent_of(id)).sum(),
             first_in: first.map(|until| until.since(now)),
@@ -146,11 +142,11 @@ impl Home {
             self.offer.going.contains_key(id) || self.goes_already(*id, held) && !is_released
         };
         let going = self.segments.iter().filter(|(id, held)| goes(id, held));
-        going.map(|(_, held)| held.segment.wanted.extent_bytes()).sum()
+        going.map(|(_, held)| held.extent()).sum()
     }
 
     fn extent_of(&self, id: &SegmentId) -> u64 {
-        self.segments.get(id).map_or(0, |held| held.segment.wanted.extent_bytes())
+        self.segments.get(id).map_or(0, |held| held.extent())
     }
 
     /// Segments that have notice.
@@ -171,7 +167,7 @@ impl Home {
 
     /// It may stand otherwise with what has to go.
     pub(crate) fn look_who_goes(&mut self) {
-        self.offer.is_stale |= self.taken > self.offer.bytes || !self.offer.going.is_empty();
+        self.offer.is_stale |= self.share.taken() > self.share.offered() || !self.offer.going.is_empty();
     }
 
     /// It is no more: why is remembered, where it was not its user's wish.
@@ -204,12 +200,13 @@ impl Home {
 
     /// From now on the home offers `bytes` bytes.
     pub(crate) fn set_offer(&mut self, bytes: u64, notice: Duration, now: Time, out: &mut Vec<HomeAction>) {
-        (self.offer.bytes, self.offer.notice) = (bytes, notice);
+        self.share.offer(bytes);
+        self.offer.notice = notice;
         let latest = now + notice;
         self.offer.going.values_mut().for_each(|until| *until = latest.min(*until));
         self.offer.is_stale = true;
         self.give_notice(now, out);
-        for (at, bytes) in self.heap.extents() {
+        for (at, bytes) in self.share.extents() {
             self.discard(at, bytes, out);
         }
         self.publish(out);
@@ -218,7 +215,7 @@ impl Home {
 
     /// The same of the free extent that this is in.
     pub(crate) fn discard_at(&self, at: u64, out: &mut Vec<HomeAction>) {
-        let around = self.heap.extents().find(|(from, length)| (*from..from + length).contains(&at));
+        let around = self.share.extents().find(|(from, length)| (*from..from + length).contains(&at));
         if let Some((from, bytes)) = around {
             self.discard(from, bytes, out);
         }
@@ -226,7 +223,7 @@ impl Home {
 
     /// Nothing stands there any more: it is the system's, if less is offered than could be.
     fn discard(&self, at: u64, bytes: u64, out: &mut Vec<HomeAction>) {
-        if self.is_open && self.offer.bytes < self.options.bytes {
+        if self.is_open && self.share.is_reduced() {
             out.push(HomeAction::Discard { at, bytes });
         }
     }
@@ -244,8 +241,8 @@ impl Home {
     /// Bytes that have to go besides those that go already.
     fn needed(&self) -> u64 {
         let ending = self.segments.iter().filter(|(id, held)| self.goes_already(**id, held));
-        let ending: u64 = ending.map(|(_, held)| held.segment.wanted.extent_bytes()).sum();
-        self.taken.saturating_sub(ending).saturating_sub(self.offer.bytes)
+        let ending: u64 = ending.map(|(_, held)| held.extent()).sum();
+        self.share.taken().saturating_sub(ending).saturating_sub(self.share.offered())
     }
 
     /// Gives notice to the segments that have to go, and spares those that need not go any longer.
@@ -258,8 +255,8 @@ impl Home {
         let standing = self.segments.iter().filter(|(id, held)| may_go(held) && !self.goes_already(**id, held));
         let (known, others): (Vec<_>, Vec<_>) = standing.partition(|(id, _)| self.offer.going.contains_key(id));
         let (copied, alone): (Vec<_>, Vec<_>) = others.into_iter().partition(|(_, held)| held.segment.has_copies());
-        let [known, alone, copied] = [known, alone, copied]
-            .map(|of| of.into_iter().map(|(id, held)| (held.segment.wanted.extent_bytes(), *id)).collect::<Vec<_>>());
+        let [known, alone, copied] =
+            [known, alone, copied].map(|of| of.into_iter().map(|(id, held)| (held.extent(), *id)).collect::<Vec<_>>());
         let stay = spare(known, needed);
         self.offer.going.retain(|id, _| stay.contains(id));
         let lacking = needed.saturating_sub(stay.iter().map(|id| self.extent_of(id)).sum());
@@ -323,34 +320,32 @@ impl Home {
     /// all are where they can stay, or do not fit.
     pub(crate) fn moves(&self) -> BTreeMap<SegmentId, u64> {
         let from = extents_at(self.options.segments);
-        let end = from + self.offer.bytes;
-        let its_end = |held: &Held| held.place.at + held.segment.wanted.extent_bytes();
+        let end = from + self.share.offered();
+        let its_end = |held: &Held| held.place.at + held.extent();
         if self.segments.values().all(|held| its_end(held) <= end) {
             return BTreeMap::new();
         }
-        let mut heap = Heap::new(from, self.offer.bytes);
+        let mut heap = Heap::new(from, self.share.offered());
         let (stay, mut rest): (Vec<_>, Vec<_>) = self.segments.iter().partition(|(_, held)| held.segment.has_copies());
         for (_, held) in stay {
-            let within = end.saturating_sub(held.place.at).min(held.segment.wanted.extent_bytes());
+            let within = end.saturating_sub(held.place.at).min(held.extent());
             if within > 0 {
                 heap.take_at(held.place.at, within);
             }
         }
-        rest.sort_by_key(|(_, held)| std::cmp::Reverse(held.segment.wanted.extent_bytes()));
-        let moves = rest.into_iter().map(|(id, held)| Some((*id, heap.take(held.segment.wanted.extent_bytes())?)));
+        rest.sort_by_key(|(_, held)| std::cmp::Reverse(held.extent()));
+        let moves = rest.into_iter().map(|(id, held)| Some((*id, heap.take(held.extent())?)));
         moves.collect::<Option<_>>().unwrap_or_default()
     }
 
     /// A region of `bytes` bytes, and each segment's place in it.
     pub(crate) fn lay_out(&mut self, bytes: u64, moves: &BTreeMap<SegmentId, u64>) {
-        let from = extents_at(self.options.segments);
-        self.heap = Heap::new(from, bytes.saturating_sub(from));
+        self.share.lay_out(bytes);
         for (id, held) in &mut self.segments {
             if let Some(at) = moves.get(id) {
                 (held.place.at, held.segment.at) = (*at, *at);
             }
-            let is_free = self.heap.take_at(held.place.at, held.segment.wanted.extent_bytes());
-            assert!(is_free, "invariant: extents do not overlap, and the region has them all");
+            self.share.occupy(held.place.at, held.extent());
         }
     }
 
@@ -361,30 +356,6 @@ impl Home {
             Stay { from: held.place.at, place: Place { at, ..held.place }, segment: held.segment.clone() }
         };
         self.segments.iter().map(stay).collect()
-    }
-}
-
-impl Memory {
-    /// This node offers `bytes` bytes from now on.
-    pub(crate) fn reclaim(&mut self, bytes: u64, notice: Duration, out: &mut Vec<Action>) -> Answer {
-        let most = self.options.bytes;
-        if bytes > most {
-            return Answer::Refused(Refusal::OverShare { asked: bytes, most });
-        }
-        let member = self.view.as_ref().and_then(|view| view.member(self.me));
-        if member.is_some_and(|member| !member.roles.has(Role::Home)) {
-            return Answer::Refused(Refusal::NoHome { who: "this node".into() });
-        }
-        let now = self.now;
-        self.home_acts(out, |home, actions| home.set_offer(bytes, notice, now, actions));
-        Answer::Reclaims(self.home.reclaims(now))
-    }
-
-    pub(crate) fn reclaim_if_due(&mut self, out: &mut Vec<Action>) {
-        let now = self.now;
-        let is_due = self.home.reclaim_at().is_some_and(|at| at <= now || !self.options.rules.notice_kept);
-        let Some(view) = self.view.clone().filter(|_| is_due && self.acts()) else { return };
-        self.home_acts(out, |home, actions| home.reclaim(&view, now, actions));
     }
 }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::access::{Given, Step};
-use crate::held::{QuestionId, Stands};
+use crate::actions::{QuestionId, Stands};
 use crate::layout::{FREE_AT, GOING_AT, Word, word_at};
 use crate::wire::{Question, Reply, Token};
 use crate::{Coherence, MemoryOptions, Rules, SegmentName, Wanted};

@@ -24,26 +24,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use verbena_cluster::View;
 use verbena_terms::Incarnation;
 
+use super::adopting::Adopting;
+use super::copying::{Copying, candidates, tell_holders};
+use super::held::{Held, Site, Stage, Transition};
+use super::{Home, Note};
 use crate::access::{Given, Step};
-use crate::held::{Held, HomeAction, QuestionId, Stage};
-use crate::home::Home;
-use crate::layout::{End, Word, claims_at, word_at};
-use crate::reclaim::Note;
-use crate::replicas::Copying;
-use crate::segment::registrar_of;
+use crate::actions::{HomeAction, QuestionId};
+use crate::layout::{End, Word, word_at};
 use crate::wire::{Question, Reply};
 use crate::{Coherence, Place, Refusal, Segment, SegmentId};
 
 /// Segments that a home remembers to have left; of those that it left before it says that they were released.
-pub(crate) const LEFT: usize = 65_536;
+pub(super) const LEFT: usize = 65_536;
 
 /// Segments that a home moves at a time: each may hold a value meanwhile.
-pub(crate) const MOVES_AT_ONCE: usize = 16;
+pub(super) const MOVES_AT_ONCE: usize = 16;
 
 /// A segment that stands yet, for which a place is looked for.
 #[derive(Clone, Debug)]
-pub(crate) struct Leaver {
-    who: Incarnation,
+pub(super) struct Leaver {
+    holder: Incarnation,
     /// Homes that may be asked, the next one last.
     candidates: Vec<Incarnation>,
     /// One of those that were asked has no memory in this view yet, and may have room then.
@@ -52,8 +52,9 @@ pub(crate) struct Leaver {
 
 /// A segment that is out of use, or will be soon.
 #[derive(Clone, Debug)]
-pub(crate) struct Moving {
-    who: Incarnation,
+pub(super) struct Moving {
+    /// The holder that leaves.
+    holder: Incarnation,
     /// What stands at its places.
     words: BTreeMap<Incarnation, Word>,
     step: MoveStep,
@@ -61,7 +62,7 @@ pub(crate) struct Moving {
 
 #[derive(Clone, Debug)]
 enum MoveStep {
-    /// The registrar of its name is to send who asks to its home.
+    /// The registrar of its name is to send nodes that ask for it to its home.
     Naming,
     Forgetting(BTreeSet<Incarnation>),
     /// The nth of its places.
@@ -70,34 +71,110 @@ enum MoveStep {
     Given(Incarnation),
 }
 
-/// How far a home is that is to serve it.
-#[derive(Clone, Debug)]
-pub(crate) enum Adopting {
-    /// Slots that were claimed are free.
-    Looking,
-    Claiming(u64),
-    Naming,
-    Telling,
-}
-
 impl Moving {
+    /// It begins. The new place, if there is one, is not filled: writers did not know of it.
+    fn begin(holder: Incarnation, place: Option<Place>) -> Self {
+        let words = place.map(|place| (place.home, Word::default())).into_iter().collect();
+        Moving { holder, words, step: MoveStep::Naming }
+    }
+
+    /// The leader itself leaves, and gives the segment to the next in the line. `None` if it is the only holder.
+    fn give(me: Incarnation, segment: &Segment, out: &mut Vec<HomeAction>) -> Option<Self> {
+        let rest = segment.without(me)?;
+        let (id, to) = (segment.id, rest.home);
+        out.push(HomeAction::Note(Note::Moved(segment.clone(), to)));
+        out.push(HomeAction::Ask { id, to, question: Question::Adopt(rest) });
+        Some(Moving { holder: me, words: BTreeMap::new(), step: MoveStep::Given(to) })
+    }
+
     /// Whether this one is to hold it no more.
-    pub(crate) fn is_left_by(&self, who: Incarnation) -> bool {
-        self.who == who
+    pub(super) fn is_left_by(&self, holder: Incarnation) -> bool {
+        self.holder == holder
     }
 
     /// Whether another home leads it by now.
-    pub(crate) fn is_given(&self) -> bool {
+    fn is_given(&self) -> bool {
         matches!(self.step, MoveStep::Given(_))
+    }
+
+    /// From now on no node learns where the segment is.
+    fn register(&mut self, segment: &Segment, site: Site<'_>, out: &mut Vec<HomeAction>) -> Transition {
+        match segment.wanted.name.as_ref().and_then(|name| name.registrar(site.view)) {
+            Some(to) => {
+                let question = Question::Register(segment.clone());
+                out.push(HomeAction::Ask { id: segment.id, to, question });
+                Transition::Wait
+            }
+            None => self.forget(segment, site, out),
+        }
+    }
+
+    fn forget(&mut self, segment: &Segment, site: Site<'_>, out: &mut Vec<HomeAction>) -> Transition {
+        let members = site.view.members().iter().map(|member| member.incarnation);
+        let members: BTreeSet<Incarnation> = members.filter(|_| site.rules.forgotten_before_move).collect();
+        for to in &members {
+            let question = Question::Forget { id: segment.id, end: End::Moved };
+            out.push(HomeAction::Ask { id: segment.id, to: *to, question });
+        }
+        let is_unknown = members.is_empty();
+        self.step = MoveStep::Forgetting(members);
+        if is_unknown { self.read_from(0, segment, site, out) } else { Transition::Wait }
+    }
+
+    /// No operation runs on it: its words do not change. Those of the places from the nth on are read, and then the others get the highest.
+    fn read_from(&mut self, nth: usize, segment: &Segment, site: Site<'_>, out: &mut Vec<HomeAction>) -> Transition {
+        let is_unread = |(_, place): &(usize, Place)| !self.words.contains_key(&place.home);
+        let next = segment.places().enumerate().skip(nth).find(is_unread);
+        let Some((nth, place)) = next else {
+            return Transition::Copy(Copying::moving(site.me, self.words.clone(), self.holder));
+        };
+        self.step = MoveStep::Reading(nth);
+        let steps = vec![Step::ReadWord(word_at(place.control))];
+        out.push(HomeAction::Post { id: segment.id, at: place.home, steps });
+        Transition::Wait
+    }
+
+    /// A word was read.
+    pub(super) fn completed(
+        &mut self,
+        segment: &Segment,
+        given: &[Given],
+        site: Site<'_>,
+        out: &mut Vec<HomeAction>,
+    ) -> Transition {
+        let MoveStep::Reading(nth) = self.step else { return Transition::Wait };
+        if let (Some(place), Some(word)) = (segment.places().nth(nth), given.first()) {
+            self.words.insert(place.home, Word::from_bits(word.word()));
+        }
+        self.read_from(nth + 1, segment, site, out)
+    }
+
+    /// A member has answered what was asked for it.
+    pub(super) fn answered(
+        &mut self,
+        segment: &Segment,
+        from: Incarnation,
+        site: Site<'_>,
+        out: &mut Vec<HomeAction>,
+    ) -> Transition {
+        match &mut self.step {
+            MoveStep::Naming => self.forget(segment, site, out),
+            MoveStep::Forgetting(awaited) => {
+                awaited.remove(&from);
+                if awaited.is_empty() { self.read_from(0, segment, site, out) } else { Transition::Wait }
+            }
+            MoveStep::Given(to) if *to == from => Transition::Settle,
+            MoveStep::Reading(_) | MoveStep::Given(_) => Transition::Wait,
+        }
     }
 }
 
 impl Home {
     /// The answer about a segment that this incarnation gave to others or holds for them: which home serves it, as far
     /// as this one knows.
-    pub(crate) fn elsewhere(&self, id: SegmentId, view: &View) -> Option<Reply> {
+    pub(super) fn elsewhere(&self, id: SegmentId, view: &View) -> Option<Reply> {
         let goes_on = |held: &Held| match held.stage {
-            Stage::Settling => held.end == End::Moved,
+            Stage::Ending(ref ending) if ending.is_settling() => held.end == End::Moved,
             _ => held.stage.is_copy(),
         };
         let holders: Vec<Incarnation> = match self.segments.get(&id) {
@@ -112,9 +189,9 @@ impl Home {
         Some(by.map_or(Reply::Elsewhere(id), |by| Reply::Held { id, by }))
     }
 
-    /// It holds it no more, and will not lead it again. Where others do, it is remembered who: all of them did still when this one left. So who is sent from one to the next
-    /// comes to those who left later, and not in a circle.
-    pub(crate) fn has_left(&mut self, Held { segment, end, .. }: &Held) {
+    /// This home holds it no more, and will not lead it again. It remembers the other holders: all of them held it when this one left. So a node that is sent from one
+    /// home to the next comes to those that left later, and not in a circle.
+    pub(super) fn has_left(&mut self, Held { segment, end, .. }: &Held) {
         if segment.home == self.me || *end != End::Moved {
             return;
         }
@@ -123,12 +200,12 @@ impl Home {
     }
 
     /// Whether a place is looked for, for a segment that this one is to hold no more.
-    pub(crate) fn is_looking_for(&self, id: SegmentId, who: Incarnation) -> bool {
-        self.leavers.get(&id).is_some_and(|leaver| leaver.who == who)
+    pub(super) fn is_looking_for(&self, id: SegmentId, holder: Incarnation) -> bool {
+        self.leavers.get(&id).is_some_and(|leaver| leaver.holder == holder)
     }
 
     /// Segments that move, or are about to.
-    pub(crate) fn moving(&self) -> usize {
+    pub(super) fn moving(&self) -> usize {
         let moves = |held: &&Held| match &held.stage {
             Stage::Copying(copying) => copying.is_moving(),
             stage => matches!(stage, Stage::Moving(_)),
@@ -137,28 +214,24 @@ impl Home {
     }
 
     /// A holder is to leave: first a place is looked for, while the segment stays in use.
-    pub(crate) fn begin_move(
+    pub(super) fn begin_move(
         &mut self,
         id: SegmentId,
-        who: Incarnation,
+        holder: Incarnation,
         view: &View,
         out: &mut Vec<HomeAction>,
     ) -> bool {
         let is_free = |held: &&Held| matches!(held.stage, Stage::Standing) && !self.leavers.contains_key(&id);
         let Some(held) = self.segments.get(&id).filter(is_free) else { return false };
-        let others = view.homes().map(|member| member.incarnation);
-        let mut candidates: Vec<_> =
-            others.filter(|home| held.segment.places().all(|place| place.home != *home)).collect();
-        let turn = id.number as usize % candidates.len().max(1);
-        candidates.rotate_left(turn);
-        self.leavers.insert(id, Leaver { who, candidates, waits: false });
+        let candidates = candidates(&held.segment, view);
+        self.leavers.insert(id, Leaver { holder, candidates, waits: false });
         self.look_for_place(id, view, out);
         true
     }
 
     fn look_for_place(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
         let (Some(held), Some(leaver)) = (self.segments.get(&id), self.leavers.get_mut(&id)) else { return };
-        let left = held.segment.places().filter(|place| place.home != leaver.who).count();
+        let left = held.segment.places().filter(|place| place.home != leaver.holder).count();
         if left < usize::from(held.segment.wanted.copies)
             && let Some(to) = leaver.candidates.pop()
         {
@@ -186,7 +259,7 @@ impl Home {
     ) {
         let is_copying = self.segments.get(&id).is_some_and(|held| matches!(held.stage, Stage::Copying(_)));
         match reply {
-            reply if is_copying => self.copy_answered(id, from, reply, view, out),
+            reply if is_copying => self.answered(id, from, reply, view, out),
             Reply::Place(place) if self.leavers.contains_key(&id) => self.stop(id, Some(place), view, out),
             Reply::Place(place) => {
                 let end = match self.segments.get(&id) {
@@ -205,120 +278,34 @@ impl Home {
         }
     }
 
-    /// From now on no node learns where the segment is.
+    /// The segment is taken out of use.
     fn stop(&mut self, id: SegmentId, place: Option<Place>, view: &View, out: &mut Vec<HomeAction>) {
         let (Some(held), Some(leaver)) = (self.segments.get_mut(&id), self.leavers.remove(&id)) else { return };
-        // The new place is not filled: writers did not know of it.
-        let words = place.map(|place| (place.home, Word::default())).into_iter().collect();
         held.segment.backups.extend(place);
-        held.stage = Stage::Moving(Box::new(Moving { who: leaver.who, words, step: MoveStep::Naming }));
-        match held.segment.wanted.name.as_ref().and_then(|name| name.registrar(view)) {
-            Some(to) => out.push(HomeAction::Ask { id, to, question: Question::Register(held.segment.clone()) }),
-            None => self.forget_where(id, view, out),
-        }
+        held.stage = Stage::Moving(Box::new(Moving::begin(leaver.holder, place)));
+        self.advance(id, view, out, |held, site, out| match &mut held.stage {
+            Stage::Moving(moving) => moving.register(&held.segment, site, out),
+            _ => Transition::Wait,
+        });
         self.look_who_goes();
     }
 
-    fn forget_where(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
-        let is_forgotten = self.options.rules.forgotten_before_move;
-        let Some(held) = self.segments.get_mut(&id) else { return };
-        let Stage::Moving(moving) = &mut held.stage else { return };
-        let members: BTreeSet<Incarnation> =
-            view.members().iter().map(|member| member.incarnation).filter(|_| is_forgotten).collect();
-        for to in &members {
-            let question = Question::Forget { id, end: End::Moved };
-            out.push(HomeAction::Ask { id, to: *to, question });
-        }
-        let is_nobody = members.is_empty();
-        moving.step = MoveStep::Forgetting(members);
-        if is_nobody {
-            self.read_next(id, 0, view, out);
-        }
-    }
-
-    /// No operation runs on it: its words do not change.
-    fn read_next(&mut self, id: SegmentId, nth: usize, view: &View, out: &mut Vec<HomeAction>) {
-        let Some(held) = self.segments.get_mut(&id) else { return };
-        let Stage::Moving(moving) = &mut held.stage else { return };
-        let is_unread = |(_, place): &(usize, Place)| !moving.words.contains_key(&place.home);
-        let next = held.segment.places().enumerate().skip(nth).find(is_unread);
-        let Some((nth, place)) = next else { return self.copy_moving(id, view, out) };
-        moving.step = MoveStep::Reading(nth);
-        out.push(HomeAction::Post { id, at: place.home, steps: vec![Step::ReadWord(word_at(place.control))] });
-    }
-
-    /// It was read.
-    pub(crate) fn moving_completed(&mut self, id: SegmentId, given: &[Given], view: &View, out: &mut Vec<HomeAction>) {
-        let Some(held) = self.segments.get_mut(&id) else { return };
-        let Stage::Moving(moving) = &mut held.stage else { return };
-        let MoveStep::Reading(nth) = moving.step else { return };
-        if let (Some(place), Some(word)) = (held.segment.places().nth(nth), given.first()) {
-            moving.words.insert(place.home, Word::from_bits(word.word()));
-        }
-        self.read_next(id, nth + 1, view, out);
-    }
-
-    /// The others get the highest word.
-    fn copy_moving(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
-        let me = self.me;
-        let Some(held) = self.segments.get_mut(&id) else { return };
-        let Stage::Moving(moving) = &held.stage else { return };
-        held.stage = Stage::Copying(Box::new(Copying::moving(me, moving.words.clone(), moving.who)));
-        self.tell(id, view, out);
-    }
-
-    /// A member has answered what was asked for a segment that moves.
-    pub(crate) fn moving_answered(&mut self, id: SegmentId, from: Incarnation, view: &View, out: &mut Vec<HomeAction>) {
-        let me = self.me;
-        let Some(held) = self.segments.get_mut(&id) else { return };
-        let Stage::Moving(moving) = &mut held.stage else { return };
-        match &mut moving.step {
-            MoveStep::Naming => self.forget_where(id, view, out),
-            MoveStep::Forgetting(awaited) => {
-                awaited.remove(&from);
-                if awaited.is_empty() {
-                    self.read_next(id, 0, view, out);
-                }
-            }
-            MoveStep::Given(to) if *to == from => {
-                if let Some(segment) = held.segment.without(me) {
-                    (held.segment, held.end) = (segment, End::Moved);
-                }
-                self.settle(id, out);
-            }
-            _ => {}
-        }
-    }
-
     /// All others have the highest word: the leaver drops the segment.
-    pub(crate) fn let_go(&mut self, id: SegmentId, who: Incarnation, out: &mut Vec<HomeAction>) {
+    pub(super) fn let_go(&mut self, id: SegmentId, holder: Incarnation, out: &mut Vec<HomeAction>) {
         let me = self.me;
-        let Some(held) = self.segments.get_mut(&id) else { return };
-        if who != me {
-            return out.push(HomeAction::Ask { id, to: who, question: Question::Leave(id) });
+        if holder != me {
+            return out.push(HomeAction::Ask { id, to: holder, question: Question::Leave(id) });
         }
-        let Some(segment) = held.segment.without(me) else { return };
-        out.push(HomeAction::Note(Note::Moved(held.segment.clone(), segment.home)));
-        let (to, words) = (segment.home, BTreeMap::new());
-        held.stage = Stage::Moving(Box::new(Moving { who, words, step: MoveStep::Given(to) }));
-        out.push(HomeAction::Ask { id, to, question: Question::Adopt(segment) });
-    }
-
-    /// It has left.
-    pub(crate) fn is_left(&mut self, id: SegmentId, who: Incarnation, out: &mut Vec<HomeAction>) {
         let Some(held) = self.segments.get_mut(&id) else { return };
-        held.segment.backups.retain(|place| place.home != who);
-        let segment = held.segment.clone();
-        for place in &segment.backups {
-            out.push(HomeAction::Tell { to: place.home, question: Question::Hold(segment.clone()) });
+        if let Some(moving) = Moving::give(me, &held.segment, out) {
+            held.stage = Stage::Moving(Box::new(moving));
         }
-        self.adopt(id, out);
     }
 
     // The part of a home that holds a copy.
 
     /// Its leader has it hold the segment no more.
-    pub(crate) fn leave(&mut self, id: SegmentId, out: &mut Vec<HomeAction>) {
+    pub(super) fn leave(&mut self, id: SegmentId, out: &mut Vec<HomeAction>) {
         let Some(held) = self.segments.get_mut(&id) else { return };
         if matches!(held.stage, Stage::Backup { .. }) {
             held.end = End::Moved;
@@ -328,7 +315,7 @@ impl Home {
     }
 
     /// The former leader has dropped the segment: this home serves it.
-    pub(crate) fn adopted(&mut self, asker: QuestionId, segment: Segment, out: &mut Vec<HomeAction>) {
+    pub(super) fn adopted(&mut self, asker: QuestionId, segment: Segment, out: &mut Vec<HomeAction>) {
         let id = segment.id;
         let is_it =
             |held: &&mut Held| matches!(held.stage, Stage::Backup { .. }) && held.segment.wanted == segment.wanted;
@@ -336,73 +323,17 @@ impl Home {
             let reply = Reply::Refused(Refusal::Released { id });
             return out.push(HomeAction::Reply { to: asker, reply });
         };
-        for place in &segment.backups {
-            out.push(HomeAction::Tell { to: place.home, question: Question::Hold(segment.clone()) });
-        }
-        (held.segment, held.asker) = (segment, Some(asker));
+        tell_holders(&segment, out);
+        held.segment = segment;
         self.ask_anew(id);
-        self.adopt(id, out);
+        self.adopt(id, Some(asker), out);
     }
 
     /// This home serves the segment from now on: its slots are free, and questions about it come here.
-    pub(crate) fn adopt(&mut self, id: SegmentId, out: &mut Vec<HomeAction>) {
+    pub(super) fn adopt(&mut self, id: SegmentId, asker: Option<QuestionId>, out: &mut Vec<HomeAction>) {
         let me = self.me;
         let Some(held) = self.segments.get_mut(&id) else { return };
-        let control = held.place.control;
-        held.stage = Stage::Adopting(Adopting::Looking);
-        let steps = vec![Step::ReadWord(word_at(control)), Step::ReadWord(claims_at(control))];
-        out.push(HomeAction::Post { id, at: me, steps });
-    }
-
-    /// Its words were read, or its claims changed.
-    pub(crate) fn adopting_completed(
-        &mut self,
-        id: SegmentId,
-        given: &[Given],
-        view: &View,
-        out: &mut Vec<HomeAction>,
-    ) {
-        let me = self.me;
-        let Some(held) = self.segments.get_mut(&id) else { return };
-        let Stage::Adopting(step) = &mut held.stage else { return };
-        let control = held.place.control;
-        let words: Vec<u64> = given.iter().map(Given::word).collect();
-        match (&*step, &words[..]) {
-            (Adopting::Looking, [word, claims]) => {
-                let slot = Word::from_bits(*word).slot().unwrap_or(0);
-                *step = Adopting::Claiming(*claims);
-                let steps = vec![Step::Swap(claims_at(control), *claims, 1 << slot)];
-                out.push(HomeAction::Post { id, at: me, steps });
-            }
-            (Adopting::Claiming(expected), [found]) if expected == found => {
-                *step = Adopting::Naming;
-                match held.segment.wanted.name.as_ref().and_then(|name| name.registrar(view)) {
-                    Some(to) => {
-                        out.push(HomeAction::Ask { id, to, question: Question::Register(held.segment.clone()) })
-                    }
-                    None => self.adopting_answered(id, view, out),
-                }
-            }
-            _ => self.adopt(id, out),
-        }
-    }
-
-    /// A registrar knows that it is here.
-    pub(crate) fn adopting_answered(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
-        let Some(held) = self.segments.get_mut(&id) else { return };
-        let Stage::Adopting(step) = &mut held.stage else { return };
-        match (&*step, registrar_of(id, view)) {
-            (Adopting::Naming, Some(to)) => {
-                *step = Adopting::Telling;
-                out.push(HomeAction::Ask { id, to, question: Question::Moved(id) });
-            }
-            _ => {
-                if let Some(to) = held.asker.take() {
-                    out.push(HomeAction::Reply { to, reply: Reply::Done });
-                }
-                self.stands(id, out);
-            }
-        }
+        held.stage = Stage::Adopting(Adopting::begin(asker, &held.segment, held.place.control, me, out));
     }
 
     /// The answer of the first in the line, which this home asked where a segment is whose copy it holds.
@@ -443,11 +374,11 @@ impl Home {
     }
 
     /// The first in the line has left: the next one leads, and may be this home.
-    pub(crate) fn strike_off(&mut self, id: SegmentId, who: Incarnation, view: &View, out: &mut Vec<HomeAction>) {
+    pub(super) fn strike_off(&mut self, id: SegmentId, left: Incarnation, view: &View, out: &mut Vec<HomeAction>) {
         let me = self.me;
         let Some(held) = self.segments.get_mut(&id) else { return };
         let Stage::Backup { word, is_told: false } = held.stage else { return };
-        let Some(segment) = held.segment.without(who) else { return };
+        let Some(segment) = held.segment.without(left) else { return };
         held.segment = segment;
         match Home::leader(&held.segment, view) {
             Some(to) if to != me => out.push(HomeAction::Ask { id, to, question: Question::Where(id) }),
@@ -460,19 +391,24 @@ impl Home {
 
     // A view ends.
 
-    /// What becomes of what moves.
-    pub(crate) fn moves_end(&mut self) {
+    /// Another home leads it.
+    pub(super) fn hand_over(&mut self, id: SegmentId) {
         let me = self.me;
+        if let Some(held) = self.segments.get_mut(&id)
+            && let Some(segment) = held.segment.without(me)
+        {
+            (held.segment, held.end) = (segment, End::Moved);
+        }
+    }
+
+    /// What becomes of what moves.
+    pub(super) fn moves_end(&mut self) {
         self.leavers.clear();
         self.nobody_is_asked();
         let given = |held: &Held| matches!(&held.stage, Stage::Moving(moving) if moving.is_given());
         let given: Vec<SegmentId> = self.segments.iter().filter(|(_, held)| given(held)).map(|(id, _)| *id).collect();
         for id in given {
-            if let Some(held) = self.segments.get_mut(&id)
-                && let Some(segment) = held.segment.without(me)
-            {
-                (held.segment, held.end) = (segment, End::Moved);
-            }
+            self.hand_over(id);
             drop(self.remove(id));
         }
         for held in self.segments.values_mut() {
