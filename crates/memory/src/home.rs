@@ -161,7 +161,7 @@ impl Home {
         let taken: BTreeSet<u32> = self.segments.values().map(|held| held.place.control).collect();
         self.share.keep_controls(&taken);
         self.is_open = true;
-        self.look_who_goes();
+        self.review_notices();
         self.publish(out);
         self.compare_more(view, out);
     }
@@ -237,7 +237,7 @@ impl Home {
         if let Some((ending, ended)) = held.ending() {
             ending.mark(ended, is_everywhere, out);
         }
-        self.look_who_goes();
+        self.review_notices();
     }
 
     /// Whether it is not known yet how it stands with this segment. Until its words are marked others get and put it; and where there are copies it may still be served
@@ -372,7 +372,7 @@ impl Home {
         if let Some(to) = held.asker.take() {
             out.push(HomeAction::Reply { to, reply: Reply::Segment(held.segment.clone()) });
         }
-        self.look_who_goes();
+        self.review_notices();
     }
 
     /// No node has anything in flight to it.
@@ -396,7 +396,7 @@ impl Home {
         self.is_gone(id, held.end);
         self.has_left(&held);
         self.share.give(held.place.at, &held.segment.wanted);
-        self.look_who_goes();
+        self.review_notices();
         Some(held)
     }
 

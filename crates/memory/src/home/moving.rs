@@ -6,7 +6,7 @@
 //!          a place, where     all members end what     the others hold the       the one that leaves
 //!          there is room      they do, and look anew   highest word              holds it no more
 //!   standing ----> reserving ----> forgetting -----> reading, copying ------> leaving -----> adopting ----> standing
-//!      |               | there is no room, and nobody else holds it  |           it leads: the next one of the line
+//!      |               | there is no room, and no other holds it     |           it leads: the next one of the line
 //!      |               v                                             |           is given the segment
 //!      |           it is reclaimed                 `replicas` <------+
 //! ```
@@ -287,7 +287,7 @@ impl Home {
             Stage::Moving(moving) => moving.register(&held.segment, site, out),
             _ => Transition::Wait,
         });
-        self.look_who_goes();
+        self.review_notices();
     }
 
     /// All others have the highest word: the leaver drops the segment.
@@ -353,7 +353,7 @@ impl Home {
             Reply::Elsewhere(_) | Reply::Held { .. } => self.strike_off(id, from, view, out),
             Reply::Segment(now) if now.places().any(|place| place.home == me) => {
                 *is_told = true;
-                self.look_who_goes();
+                self.review_notices();
             }
             // It goes on without this one.
             Reply::Segment(now) => {
@@ -404,7 +404,7 @@ impl Home {
     /// What becomes of what moves.
     pub(super) fn moves_end(&mut self) {
         self.leavers.clear();
-        self.nobody_is_asked();
+        self.ask_all_anew();
         let given = |held: &Held| matches!(&held.stage, Stage::Moving(moving) if moving.is_given());
         let given: Vec<SegmentId> = self.segments.iter().filter(|(_, held)| given(held)).map(|(id, _)| *id).collect();
         for id in given {

@@ -150,12 +150,12 @@ impl Home {
     }
 
     /// Segments that have notice.
-    pub(crate) fn going(&self) -> usize {
+    pub(super) fn going(&self) -> usize {
         self.offer.going.len()
     }
 
     /// After how long a segment goes, if it has notice.
-    pub(crate) fn goes_in(&self, id: SegmentId, now: Time) -> Option<Duration> {
+    pub(super) fn goes_in(&self, id: SegmentId, now: Time) -> Option<Duration> {
         self.offer.going.get(&id).map(|until| until.since(now))
     }
 
@@ -166,12 +166,12 @@ impl Home {
     }
 
     /// It may stand otherwise with what has to go.
-    pub(crate) fn look_who_goes(&mut self) {
+    pub(super) fn review_notices(&mut self) {
         self.offer.is_stale |= self.share.taken() > self.share.offered() || !self.offer.going.is_empty();
     }
 
     /// It is no more: why is remembered, where it was not its user's wish.
-    pub(crate) fn is_gone(&mut self, id: SegmentId, end: End) {
+    pub(super) fn is_gone(&mut self, id: SegmentId, end: End) {
         self.offer.going.remove(&id);
         self.offer.asked.remove(&id);
         if end == End::Reclaimed {
@@ -180,17 +180,17 @@ impl Home {
     }
 
     /// Another home leads it: what was asked of the one before does not count.
-    pub(crate) fn ask_anew(&mut self, id: SegmentId) {
+    pub(super) fn ask_anew(&mut self, id: SegmentId) {
         self.offer.asked.remove(&id);
     }
 
-    /// What was asked of other homes in this view they forget.
-    pub(crate) fn nobody_is_asked(&mut self) {
+    /// The view ends: other homes forget what was asked of them in it.
+    pub(super) fn ask_all_anew(&mut self) {
         self.offer.asked.clear();
     }
 
     /// What is said of a segment that does not stand here.
-    pub(crate) fn absent(&self, id: SegmentId) -> Refusal {
+    pub(super) fn absent(&self, id: SegmentId) -> Refusal {
         match self.segments.get(&id) {
             Some(held) if held.stage.is_ending() => held.segment.ended(held.end),
             None if self.offer.reclaimed.get(&id).is_some() => Refusal::Reclaimed { id, home: self.me },
@@ -214,7 +214,7 @@ impl Home {
     }
 
     /// The same of the free extent that this is in.
-    pub(crate) fn discard_at(&self, at: u64, out: &mut Vec<HomeAction>) {
+    pub(super) fn discard_at(&self, at: u64, out: &mut Vec<HomeAction>) {
         let around = self.share.extents().find(|(from, length)| (*from..from + length).contains(&at));
         if let Some((from, bytes)) = around {
             self.discard(from, bytes, out);
@@ -298,13 +298,13 @@ impl Home {
     }
 
     /// Its notice is over, but the homes that may have room for it have no memory yet: it stays until then.
-    pub(crate) fn goes_later(&mut self, id: SegmentId) {
+    pub(super) fn goes_later(&mut self, id: SegmentId) {
         self.offer.going.insert(id, self.offer.looked_at + LOOK_AGAIN);
         self.offer.is_busy = false;
     }
 
     /// No other home has room for it.
-    pub(crate) fn reclaim_here(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
+    pub(super) fn reclaim_here(&mut self, id: SegmentId, view: &View, out: &mut Vec<HomeAction>) {
         let Some(held) = self.segments.get_mut(&id) else { return };
         out.push(HomeAction::Note(Note::Reclaimed(held.segment.clone())));
         if self.options.rules.reclaimed_marked {
@@ -318,7 +318,7 @@ impl Home {
 
     /// Where things are to be in memory of which there is only what is offered: the slots of what has no copies can be elsewhere in the next view. Nothing, if
     /// all are where they can stay, or do not fit.
-    pub(crate) fn moves(&self) -> BTreeMap<SegmentId, u64> {
+    pub(super) fn moves(&self) -> BTreeMap<SegmentId, u64> {
         let from = extents_at(self.options.segments);
         let end = from + self.share.offered();
         let its_end = |held: &Held| held.place.at + held.extent();
@@ -339,7 +339,7 @@ impl Home {
     }
 
     /// A region of `bytes` bytes, and each segment's place in it.
-    pub(crate) fn lay_out(&mut self, bytes: u64, moves: &BTreeMap<SegmentId, u64>) {
+    pub(super) fn lay_out(&mut self, bytes: u64, moves: &BTreeMap<SegmentId, u64>) {
         self.share.lay_out(bytes);
         for (id, held) in &mut self.segments {
             if let Some(at) = moves.get(id) {
@@ -350,7 +350,7 @@ impl Home {
     }
 
     /// What stays, and where.
-    pub(crate) fn stays(&self) -> Vec<Stay> {
+    pub(super) fn stays(&self) -> Vec<Stay> {
         let stay = |(id, held): (&SegmentId, &Held)| {
             let at = self.moves.get(id).copied().unwrap_or(held.place.at);
             Stay { from: held.place.at, place: Place { at, ..held.place }, segment: held.segment.clone() }

@@ -142,7 +142,7 @@ impl Home {
         if is_anothers {
             self.ask_anew(id);
         }
-        self.look_who_goes();
+        self.review_notices();
         Reply::Holds(bits)
     }
 
