@@ -1,8 +1,9 @@
 //! What the node does for its monitor beside deciding: the kernel's numbers, the own board, and reading the boards of the others.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
 use verbena_cluster::View;
@@ -10,7 +11,7 @@ use verbena_fabric::{Batch, Class, Completed, Fabric, Port, Region, RegionKey, R
 use verbena_service::batches::{End, Request};
 use verbena_service::driver::{Driver, Host};
 use verbena_service::endpoint::{Endpoint, Ports};
-use verbena_terms::{BootClock, HasFormat, Incarnation, Time, ViewNumber};
+use verbena_terms::{BootClock, HasFormat, Incarnation, LoadCounts, Time, ViewNumber};
 
 use crate::board::{self, Answer, BOARD_BYTES};
 use crate::{Action, Loads, Metrics, MonitorConfig, Reading, Source, Watch};
@@ -20,8 +21,8 @@ pub(crate) type Running = Driver<Watch, MonitorHost>;
 
 /// What the node does with the actions of [`Watch`].
 pub(crate) struct MonitorHost {
-    proc: PathBuf,
-    source: Source,
+    /// Asks the thread that measures, which says [`measured`](Self::measured).
+    ask: SyncSender<()>,
     loads: Loads,
     /// Shared with the reads in flight.
     metrics: Arc<Metrics>,
@@ -29,9 +30,17 @@ pub(crate) struct MonitorHost {
     board: Option<Box<dyn Region>>,
 }
 
+/// How the machine is, if the kernel says it, and what the node has done.
+pub(crate) type Measured = (Result<Reading, String>, (LoadCounts, u32));
+
+/// Reads how the machine is. May take long.
+pub(crate) fn measure(proc: &Path, source: &Source) -> Measured {
+    (Reading::of(proc).map_err(|error| error.to_string()), source())
+}
+
 /// A driver between two incarnations.
-pub(crate) fn driver(config: &MonitorConfig, loads: Loads, metrics: Metrics, source: Source) -> Running {
-    let host = MonitorHost { proc: config.proc.clone(), source, loads, metrics: Arc::new(metrics), board: None };
+pub(crate) fn driver(config: &MonitorConfig, loads: Loads, metrics: Metrics, ask: SyncSender<()>) -> Running {
+    let host = MonitorHost { ask, loads, metrics: Arc::new(metrics), board: None };
     Driver::new(Watch::new(config.every.0), host, Arc::new(BootClock))
 }
 
@@ -41,9 +50,10 @@ impl MonitorHost {
         watch.wants(self.loads.wanted_of(now), now, out);
     }
 
-    fn measure(&self, watch: &mut Watch, now: Time, out: &mut Vec<Action>) {
-        match Reading::of(&self.proc) {
-            Ok(reading) => watch.measured(reading, (self.source)(), now, out),
+    /// Tells the machine what was measured.
+    pub(crate) fn measured(&self, (reading, counts): Measured, watch: &mut Watch, now: Time, out: &mut Vec<Action>) {
+        match reading {
+            Ok(reading) => watch.measured(reading, counts, now, out),
             Err(error) => {
                 tracing::debug!(%error, "how the machine is is not known");
                 self.metrics.unread.increment();
@@ -65,13 +75,13 @@ impl Host<Watch> for MonitorHost {
         watch: &mut Watch,
         endpoint: Option<&mut Endpoint<ReadBoard>>,
         now: Time,
-        more: &mut VecDeque<Action>,
+        _: &mut VecDeque<Action>,
     ) {
         match (action, endpoint) {
             (Action::Measure, _) => {
-                let mut actions = vec![];
-                self.measure(watch, now, &mut actions);
-                more.extend(actions);
+                if let Err(TrySendError::Disconnected(())) = self.ask.try_send(()) {
+                    self.metrics.unread.increment();
+                }
             }
             (Action::Publish(round, load), _) => {
                 *self.metrics.load.lock() = load;
@@ -180,7 +190,9 @@ mod tests {
     use verbena_cluster::{LeaseWord, Member, Roles};
     use verbena_fabric::tcp::{TcpConfig, TcpFabric};
     use verbena_metrics::Registry;
-    use verbena_terms::{Clock, LoadCounts};
+    use verbena_terms::Clock;
+
+    use std::sync::mpsc::{Receiver, sync_channel};
 
     use super::*;
     use crate::{Seen, Whose};
@@ -190,18 +202,30 @@ mod tests {
         loads: Loads,
         registry: Registry,
         fabric: Arc<dyn Fabric>,
+        /// In place of the thread that measures.
+        asked: Receiver<()>,
+        source: Source,
     }
 
     impl Node {
         fn start(rank: u32) -> Node {
             let (loads, registry) = (Loads::default(), Registry::new());
             let config = MonitorConfig { every: verbena_terms::Lapse::millis(10), ..MonitorConfig::default() };
-            let source = Box::new(move || (LoadCounts::default(), rank));
-            let mut driver = driver(&config, loads.clone(), Metrics::new(&registry).unwrap(), source);
+            let source: Source = Box::new(move || (LoadCounts::default(), rank));
+            let (ask, asked) = sync_channel(1);
+            let mut driver = driver(&config, loads.clone(), Metrics::new(&registry).unwrap(), ask);
             let fabric = TcpFabric::open(Incarnation::new(rank, 1), TcpConfig::default()).unwrap();
             let fabric: Arc<dyn Fabric> = Arc::new(fabric);
             driver.start_incarnation(fabric.clone(), &Arc::new(LeaseWord::new())).unwrap();
-            Node { driver, loads, registry, fabric }
+            Node { driver, loads, registry, fabric, asked, source }
+        }
+
+        fn step(&mut self) {
+            self.driver.step();
+            if self.asked.try_recv().is_ok() {
+                let measured = measure(Path::new("/proc"), &self.source);
+                self.driver.command(|watch, host, now, out| host.measured(measured, watch, now, out));
+            }
         }
 
         fn member(&self) -> Member {
@@ -224,7 +248,7 @@ mod tests {
         let latest = BootClock.now() + Duration::from_secs(30);
         while !is_it(nodes) {
             assert!(BootClock.now() < latest, "{what}");
-            nodes.iter_mut().for_each(|node| _ = node.driver.step());
+            nodes.iter_mut().for_each(Node::step);
             std::thread::sleep(Duration::from_millis(1));
         }
     }

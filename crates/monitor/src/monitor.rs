@@ -1,6 +1,7 @@
 //! The handle of a node's monitor, and the thread that runs it.
 
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use verbena_cluster::{LeaseWord, View};
@@ -9,7 +10,7 @@ use verbena_service::executor::{Executor, Service};
 use verbena_service::hosted::Hosted;
 use verbena_terms::{LoadCounts, ViewNumber};
 
-use crate::host::{self, Running};
+use crate::host::{self, Measured, Running, measure};
 use crate::{Loads, Metrics, MonitorConfig, Reading};
 
 /// What a node has done, and how many programs are connected to it: read each time that its load is published.
@@ -23,6 +24,8 @@ enum Command {
     View(Arc<View>),
     /// Other loads are wanted.
     Wanted,
+    /// How the machine is, and what the node has done.
+    Measured(Measured),
 }
 
 /// Runs the driver.
@@ -42,6 +45,9 @@ impl Service for Runner {
         match command {
             Command::View(view) => self.driver.enter_view(&view),
             Command::Wanted => self.driver.command(|watch, host, now, out| host.wants(watch, now, out)),
+            Command::Measured(measured) => {
+                self.driver.command(|watch, host, now, out| host.measured(measured, watch, now, out));
+            }
         }
     }
 
@@ -59,11 +65,23 @@ impl Monitor {
     /// If the kernel does not report the machine's load, the thread may not run on its core, or the system refuses a thread.
     pub fn start(config: &MonitorConfig, loads: Loads, metrics: Metrics, source: Source) -> std::io::Result<Monitor> {
         Reading::of(&config.proc).map_err(std::io::Error::other)?;
-        let (driver, core) = (host::driver(config, loads.clone(), metrics, source), config.core);
-        let executor =
-            Executor::start_with("verbena-monitor", Runner { driver }, move || core.map_or(Ok(()), stay_on))?;
-        let executor = Arc::new(executor);
+        let (ask, asked) = sync_channel(1);
+        let (driver, core) = (host::driver(config, loads.clone(), metrics, ask), config.core);
+        let prepare = move || core.map_or(Ok(()), stay_on);
+        let executor = Arc::new(Executor::start_with("verbena-monitor", Runner { driver }, prepare)?);
         let thread = Arc::downgrade(&executor);
+        let (submits, proc) = (thread.clone(), config.proc.clone());
+        // Apart from what membership waits for: the kernel's numbers may take long, and a panic over them costs them alone.
+        std::thread::Builder::new().name("verbena-measures".into()).spawn(move || {
+            if prepare().is_err() {
+                return;
+            }
+            while asked.recv().is_ok() {
+                let measured = measure(&proc, &source);
+                let Some(executor) = submits.upgrade() else { return };
+                executor.submit_to_thread(Command::Measured(measured));
+            }
+        })?;
         loads.on_wanted(move || {
             if let Some(executor) = thread.upgrade() {
                 executor.submit_to_thread(Command::Wanted);

@@ -64,15 +64,15 @@ impl<R: Request> Endpoint<R> {
         &*self.fabric
     }
 
-    /// The next message, if one has arrived.
+    /// The next message, if one has arrived. Those of no view come first: they are few, and a member whose introduction waited behind all others would not be heard.
     pub fn take_message(&mut self) -> Option<Message> {
-        let inboxes = [&self.of_view, &self.of_no_view];
+        let inboxes = [&self.of_no_view, &self.of_view];
         inboxes.into_iter().flatten().find_map(|(_, inbox)| inbox.try_take())
     }
 
     /// The next message; if none has arrived, wakes the task when one does.
     pub fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<Message> {
-        let inboxes = [&mut self.of_view, &mut self.of_no_view];
+        let inboxes = [&mut self.of_no_view, &mut self.of_view];
         let mut polled = inboxes.into_iter().flatten().map(|(_, inbox)| inbox.poll_next(context));
         polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
     }

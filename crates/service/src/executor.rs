@@ -156,7 +156,10 @@ impl<S: Service> Executor<S> {
             // The receiver waits for this.
             let _ = report.send(result);
             if is_prepared {
+                // A service that no thread runs any more does more harm than a dead process: its memory stays readable.
+                let guard = AbortOnPanic;
                 runtime.block_on(run(of_thread));
+                std::mem::forget(guard);
             }
         };
         std::thread::Builder::new().name(name.into()).spawn(serve)?;
@@ -379,7 +382,12 @@ async fn run<S: Service>(shared: Arc<Shared<S>>) {
         let (tasks, sleep) = shared.with(Slot::thread_turn);
         for task in tasks {
             let shared = shared.clone();
-            tokio::task::spawn_blocking(move || shared.submit_to_thread(Item::Opened(Box::new(task.run()))));
+            tokio::task::spawn_blocking(move || {
+                // What is never opened would be waited for.
+                let guard = AbortOnPanic;
+                shared.submit_to_thread(Item::Opened(Box::new(task.run())));
+                std::mem::forget(guard);
+            });
         }
         tokio::select! {
             biased;

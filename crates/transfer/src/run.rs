@@ -91,14 +91,13 @@ struct Disk<Job> {
 }
 
 impl<Job: Send + 'static> Disk<Job> {
-    /// `is_kept` says which jobs are done even if the session has ended.
+    /// `is_over` is set when the session has ended; `is_kept` says which jobs are done even then.
     fn start<Work: Send + 'static>(
         events: SyncSender<Event<Work>>,
-        is_kept: fn(&Job) -> bool,
+        (is_over, is_kept): (Arc<AtomicBool>, fn(&Job) -> bool),
         mut work: impl FnMut(Job) -> Option<Work> + Send + 'static,
     ) -> Disk<Job> {
         let (jobs, queue) = channel();
-        let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
         let thread = std::thread::spawn(move || {
             while let Ok(job) = queue.recv() {
@@ -146,22 +145,18 @@ pub fn send(
     let (events, inbox) = sync_channel(MOST_WAITING);
     let streams = Streams::start(links.first, links.later, settings.streams, &events)?;
     let chunk_bytes = settings.chunk_bytes;
-    let disk = Disk::start(
-        events,
-        |_| false,
-        move |(action, entry): Asked| match action {
-            SenderAction::Open(file) => Some(Sent::Opened(file, sources.open(file, &entry?))),
-            SenderAction::Read { file, chunk, length, is_whole_file } => {
-                Some(Sent::Read(file, chunk, sources.read(file, chunk * chunk_bytes, length, is_whole_file)))
-            }
-            SenderAction::Look(file) => Some(Sent::Looked(file, sources.look(file))),
-            SenderAction::Close(file) => {
-                sources.close(file);
-                None
-            }
-            _ => None,
-        },
-    );
+    let disk = Disk::start(events, (Arc::default(), |_| false), move |(action, entry): Asked| match action {
+        SenderAction::Open(file) => Some(Sent::Opened(file, sources.open(file, &entry?))),
+        SenderAction::Read { file, chunk, length, is_whole_file } => {
+            Some(Sent::Read(file, chunk, sources.read(file, chunk * chunk_bytes, length, is_whole_file)))
+        }
+        SenderAction::Look(file) => Some(Sent::Looked(file, sources.look(file))),
+        SenderAction::Close(file) => {
+            sources.close(file);
+            None
+        }
+        _ => None,
+    });
     let tuner = links.tuner.map(|settings| Tuner::new(settings, BootClock.now()));
     let sent = send_by(Sender::new(settings), (streams, &inbox, &disk), entries, Tuning { tuner }, report);
     drop(inbox);
@@ -397,7 +392,9 @@ pub fn receive(
     let chunk_bytes = settings.chunk_bytes;
     // What is claimed of a part when its session ends is not sent again by the next one.
     let is_kept = |job: &ReceiverAction| matches!(job, ReceiverAction::Record { .. } | ReceiverAction::Close(_));
-    let disk = Disk::start(events, is_kept, move |action| work_of_receiver(&mut store, chunk_bytes, action));
+    let is_over = Arc::new(AtomicBool::new(false));
+    store.stops_copying(is_over.clone());
+    let disk = Disk::start(events, (is_over, is_kept), move |action| work_of_receiver(&mut store, chunk_bytes, action));
     let received = receive_by(Receiver::without_streams(settings), (streams, &inbox, &disk), report);
     drop(inbox);
     disk.end();

@@ -10,6 +10,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
@@ -44,6 +45,8 @@ pub struct Store {
     chunk_bytes: u64,
     is_durable: bool,
     room: Option<Arc<dyn Room>>,
+    /// Its session has ended: a copy that is being made is given up.
+    is_over: Arc<AtomicBool>,
     open: HashMap<FileNumber, Target>,
 }
 
@@ -68,7 +71,7 @@ fn failure(error: impl std::fmt::Display) -> Failure {
 impl Store {
     /// Files below `base`. *Durable*: they are on the disk before they are said to stand.
     pub fn new(root: Arc<Root>, base: VirtualPath, chunk_bytes: u64, is_durable: bool) -> Store {
-        Store { root, base, chunk_bytes, is_durable, room: None, open: HashMap::new() }
+        Store { root, base, chunk_bytes, is_durable, room: None, is_over: Arc::default(), open: HashMap::new() }
     }
 
     /// Refuses files for which there is no room. What a file has more bytes than the one that it replaces is taken.
@@ -76,6 +79,11 @@ impl Store {
     pub fn within(mut self, room: Arc<dyn Room>) -> Store {
         self.room = Some(room);
         self
+    }
+
+    /// Gives up the copy of a file that is being made when this is set.
+    pub(crate) fn stops_copying(&mut self, is_over: Arc<AtomicBool>) {
+        self.is_over = is_over;
     }
 
     fn take_room(&self, path: &VirtualPath, identity: &Identity) -> Result<(), Failure> {
@@ -138,7 +146,7 @@ impl Store {
         for _ in 0..MOST_LOOKS {
             let Some((owner, claims)) = read_record(parent, name) else { break };
             let Ok(file) = open(parent, &owned_part_name(name, owner.part), OFlags::RDWR) else { break };
-            if let Some((file, owner)) = take_over(parent, name, file, owner, &claims)? {
+            if let Some((file, owner)) = take_over(parent, name, file, (owner, &claims), &self.is_over)? {
                 let is_same_cut = claims.chunk_bytes == self.chunk_bytes;
                 let chunks = if is_same_cut { claims.chunks } else { Vec::new() };
                 return Ok((file, Some(owner), Basis::Part(chunks)));
@@ -175,7 +183,13 @@ impl Store {
         let target = self.open.get_mut(&file).ok_or_else(|| failure("it is closed"))?;
         let number = read_record(&target.parent, &target.name).map_or(0, |(owner, _)| owner.number);
         let (part, owner) = new_part(&target.parent, &target.name, number, &Identity::default(), chunk_bytes)?;
-        copy(&target.file, &part).map_err(failure)?;
+        if let Err(error) = copy(&target.file, &part, &self.is_over) {
+            // What stands is where the next session begins.
+            for name in [owned_part_name(&target.name, owner.part), record_name(&target.name)] {
+                let _ = rustix::fs::unlinkat(&target.parent, name.as_slice(), AtFlags::empty());
+            }
+            return Err(failure(error));
+        }
         (target.file, target.owner) = (part, Some(owner));
         Ok(())
     }
@@ -322,8 +336,8 @@ fn take_over(
     parent: &OwnedFd,
     name: &[u8],
     file: File,
-    earlier: Owner,
-    claims: &Claims,
+    (earlier, claims): (Owner, &Claims),
+    is_over: &AtomicBool,
 ) -> Result<Option<(File, Owner)>, Failure> {
     if lock(&file, TAKE_OVER).is_ok() {
         let owner = Owner { number: earlier.number + 1, part: earlier.part };
@@ -333,15 +347,18 @@ fn take_over(
         return written.map(|()| is_same.then_some((file, owner)));
     }
     let (copied, owner) = new_part(parent, name, earlier.number, &claims.identity, claims.chunk_bytes)?;
-    copy(&file, &copied).map_err(failure)?;
+    copy(&file, &copied, is_over).map_err(failure)?;
     write_record(parent, name, owner, claims).map_err(failure)?;
     let _ = rustix::fs::unlinkat(parent, owned_part_name(name, earlier.part).as_slice(), AtFlags::empty());
     Ok(Some((copied, owner)))
 }
 
-fn copy(from: &File, to: &File) -> Result<(), Errno> {
+fn copy(from: &File, to: &File, is_over: &AtomicBool) -> Result<(), Errno> {
     let (mut read_at, mut write_at) = (0, 0);
     loop {
+        if is_over.load(Ordering::Acquire) {
+            return Err(Errno::CANCELED);
+        }
         match rustix::fs::copy_file_range(from, Some(&mut read_at), to, Some(&mut write_at), 64 << 20) {
             Ok(0) => return Ok(()),
             Ok(_) | Err(Errno::INTR) => {}
