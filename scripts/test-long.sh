@@ -39,6 +39,8 @@ memory() {
 }
 # A million statements on SQLite; a hundred thousand random conversations through the relay, and streams of commands beside memcached.
 statements() { run_alone -p verbena-statements -p verbena-relay -p verbena-memcache; }
+# Fifty thousand pairs each on a MariaDB and a PostgreSQL.
+database() { run_alone -p verbena-database; }
 # Ten thousand seeds of the cooperative cache and of transfers, pools under every scheme and with clients of others, its longest traces, and a million operations on a mount.
 systems() { run_tests -p verbena-coop -p verbena-pool -p verbena-transfer -p verbena-ftp -p verbena-bank -p verbena-mount -p verbena-gluster; }
 # A bank in volumes of a real glusterd, enabled, killed and disabled.
@@ -160,7 +162,7 @@ cluster-faults() {
     return "$failed"
 }
 
-parts=(fabric cluster content model lock-models locks lock-crashes memory statements systems mounts ftp-peers sites guestbooks etcd rows debian package rdma never-stale cluster-faults)
+parts=(fabric cluster content model lock-models locks lock-crashes memory statements database systems mounts ftp-peers sites guestbooks etcd rows debian package rdma never-stale cluster-faults)
 if [ "$#" = 0 ]; then
     set -- "${parts[@]}"
 fi
