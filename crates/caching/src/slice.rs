@@ -78,7 +78,8 @@ pub fn first_byte(head: &request::Parts) -> FirstByte {
     if range.contains(',') {
         return FirstByte::Several;
     }
-    let first = range.split_once('=').and_then(|(_, range)| range.trim().split_once('-')?.0.parse().ok());
+    let bytes = range.split_once('=').filter(|(unit, _)| unit.trim().eq_ignore_ascii_case("bytes"));
+    let first = bytes.and_then(|(_, range)| range.trim().split_once('-')?.0.parse().ok());
     FirstByte::At(first.unwrap_or(0))
 }
 
@@ -157,6 +158,7 @@ mod tests {
             ("bytes=-9", FirstByte::At(0)),
             ("bytes=x-9", FirstByte::At(0)),
             ("nonsense", FirstByte::At(0)),
+            ("lines=200-", FirstByte::At(0)),
             ("bytes=0-1,5-6", FirstByte::Several),
         ] {
             assert_eq!(first_byte(&asks(&[(RANGE, range)])), expected, "{range}");

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, IF_RANGE};
-use http::{HeaderValue, Method, Response, StatusCode, request};
+use http::header::{CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_RANGE};
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode, request};
 use http_body_util::BodyExt;
 use hyper::ext::ReasonPhrase;
 use tokio::sync::{mpsc, watch};
@@ -32,7 +32,11 @@ use crate::answer;
 use crate::body::{Body, Cut};
 use crate::exchange::{Exchange, Wants};
 use crate::observed::Done;
+use crate::standard::opened;
 use run::{Follows, Run};
+
+const CONTENT_DIGEST: HeaderName = HeaderName::from_static("content-digest");
+const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 
 /// How often the slice that a client begins with is chosen anew: by what its head says of the page, and by what its request says.
 const MOST_FIRST: usize = 3;
@@ -65,6 +69,8 @@ struct Sliced {
     head: SliceHead,
     /// The bytes that the client gets.
     range: Range<u64>,
+    /// The first one was fetched for this answer, so it is the application's present one.
+    is_fetched: bool,
 }
 
 /// In slices of which size the page is stored that a request is for, if it is in slices.
@@ -77,12 +83,18 @@ impl Exchange {
     /// Answers a request for a page that is stored in slices. Gives the request back if it is for another page, or has to go another way.
     pub async fn as_slices(self: &Arc<Self>, wants: Wants) -> Result<(Done, Response<Body>), Wants> {
         let Wants { head, wanted, route, .. } = &wants;
+        if head.method == Method::HEAD && wanted.intent == Intent::Look && wanted.mode == Mode::Standard {
+            return match route.slice {
+                Some(size) => Ok(self.told_of_slices(wants, size).await),
+                None => Err(wants),
+            };
+        }
         let Some(size) = slice_size(head, wanted, route) else { return Err(wants) };
         let FirstByte::At(byte) = first_byte(head) else { return Err(wants) };
+        let is_known_unsliced = self.cache.unsliced.has(wanted.key, self.cache.content.now())
+            || (wanted.credentials.is_some() && self.cache.is_unshared(wanted.key));
         // While an update of the page is open, or no words can be read, its slices have nothing in common: it comes whole.
-        let words = self.words_of(wanted.page).await;
-        let is_quiet = words.is_some_and(|(_, words)| !words.are_busy(Kind::Standard));
-        if !is_quiet || self.cache.unsliced.has(wanted.key, self.cache.content.now()) {
+        if is_known_unsliced || !self.is_quiet(wanted.page).await {
             return Err(wants);
         }
         let mut slice = size.slice_of(byte);
@@ -91,21 +103,22 @@ impl Exchange {
             let asked_head = asked.head.clone();
             let (done, answered) = self.answer(asked).await;
             let Some(of) = slice_of(&asked_head, answered.status(), answered.headers()) else {
-                if slice > 0 && wants.head.headers.contains_key(IF_RANGE) {
-                    // Whether the client wants a part at all, the head of the page says.
+                // Whether the client gets a part, and whether there is such a part, the head of the page says.
+                if slice > 0
+                    && (answered.status() == StatusCode::RANGE_NOT_SATISFIABLE
+                        || wants.head.headers.contains_key(IF_RANGE))
+                {
                     slice = 0;
                     continue;
                 }
-                let is_final =
-                    !answered.status().is_server_error() && answered.status() != StatusCode::RANGE_NOT_SATISFIABLE;
-                if is_final {
+                // A refusal says nothing about the page, and may be this client's alone.
+                if matches!(answered.status(), StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
                     self.cache.unsliced.remember(wants.wanted.key, self.cache.content.now());
                 }
-                // A part that the client has not asked for is no answer.
-                return if answered.status() == StatusCode::PARTIAL_CONTENT {
-                    Err(wants)
-                } else {
-                    Ok((done, answered))
+                // A part that the client has not asked for is no answer, nor is it that there is none.
+                return match answered.status() {
+                    StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => Err(wants),
+                    _ => Ok((done, answered)),
                 };
             };
             let (status, range) = match gets(&wants.head, &answered, of.length) {
@@ -116,15 +129,54 @@ impl Exchange {
             let (first, last) = (size.slice_of(range.start), size.slice_of(range.end - 1));
             let is_registered = !matches!(answered.extensions().get(), None | Some(Under::Read(_)));
             if first != last && !is_registered {
+                self.is_not_kept(&wants).await;
                 break;
             }
             if first == slice {
-                let sliced = Sliced { exchange: self.clone(), wants, size, head: of, range };
+                let is_fetched = done != Done::Hit;
+                let sliced = Sliced { exchange: self.clone(), wants, size, head: of, range, is_fetched };
                 return Ok((done, sliced.answer(status, answered)));
             }
             slice = first;
         }
         Err(wants)
+    }
+
+    /// The first slice may not be stored: later requests of this kind do not ask for it in vain.
+    async fn is_not_kept(&self, wants: &Wants) {
+        let key = wants.wanted.key;
+        if wants.wanted.credentials.is_some() {
+            self.cache.remember_unshared(key);
+        } else if self.is_quiet(wants.wanted.page).await {
+            self.cache.unsliced.remember(key, self.cache.content.now());
+        }
+    }
+
+    /// A HEAD, which goes to the application. If its answer is about another page than the one whose first slice is stored, that is dropped (RFC 9111 section 4.3.5).
+    async fn told_of_slices(self: &Arc<Self>, wants: Wants, size: SliceSize) -> (Done, Response<Body>) {
+        let first = self.for_slice(&wants, size, 0, None);
+        let (done, told) = self.answer(wants).await;
+        let found = self.cache.find(&first.wanted, &first.head, &first.route);
+        if let Some(copy) = found.copy {
+            let (stored, _) = opened(copy, &self.cache.shapes);
+            let of = slice_of(&first.head, StatusCode::PARTIAL_CONTENT, &stored);
+            let length =
+                told.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+            let is_other = |of: SliceHead| {
+                told.headers().get(ETAG).is_some_and(|tag| *tag != of.tag)
+                    || length.is_some_and(|length| length != of.length)
+            };
+            let is_gone = matches!(told.status(), StatusCode::NOT_FOUND | StatusCode::GONE);
+            if is_gone || (told.status() == StatusCode::OK && of.is_none_or(is_other)) {
+                self.cache.forget(found.key).await;
+            }
+        }
+        (done, told)
+    }
+
+    /// Whether no update of a page is open, as far as words tell that can be read.
+    async fn is_quiet(&self, page: Key) -> bool {
+        self.words_of(page).await.is_some_and(|(_, words)| !words.are_busy(Kind::Standard))
     }
 
     /// The words of a page, as they are now.
@@ -181,7 +233,10 @@ fn become_status(answered: &mut Response<Body>, status: StatusCode, bytes: Range
     *answered.status_mut() = status;
     let headers = answered.headers_mut();
     headers.insert(CONTENT_LENGTH, HeaderValue::from(bytes.end - bytes.start));
-    headers.remove(CONTENT_RANGE);
+    // Of the bytes of the slice (RFC 9530 section 2, RFC 1864).
+    for digest in [CONTENT_RANGE, CONTENT_DIGEST, CONTENT_MD5] {
+        headers.remove(digest);
+    }
     let range = range.map(|range| HeaderValue::try_from(range).expect("invariant: digits are a header value"));
     headers.extend(range.map(|range| (CONTENT_RANGE, range)));
 }
@@ -270,9 +325,13 @@ impl Sliced {
                     cache.forget(found.key).await;
                 }
                 Follows::OtherTag => break,
-                Follows::Changed => return Err(Cut::Changed),
+                Follows::Changed => {
+                    self.leads_to_no_whole();
+                    return Err(Cut::Changed);
+                }
             }
         }
+        self.leads_to_no_whole();
         // The origin has another page now: the slices of this one lead to no whole any more.
         for slice in [0, self.size.slice_of(self.range.start)] {
             let asked = self.exchange.for_slice(&self.wants, self.size, slice, None);
@@ -280,6 +339,15 @@ impl Sliced {
             cache.forget(found.key).await;
         }
         Err(Cut::Changed)
+    }
+
+    /// Slices that were fetched one after the other are none of one page, as far as this cache can tell: an application that names each slice otherwise would have
+    /// each answer cut.
+    fn leads_to_no_whole(&self) {
+        if self.is_fetched {
+            let cache = &self.exchange.cache;
+            cache.unsliced.remember(self.wants.wanted.key, cache.content.now());
+        }
     }
 
     async fn words_now(&self) -> Option<Now<'_>> {

@@ -272,7 +272,7 @@ fn an_old_slice_is_asked_about_and_made_new() {
 
 #[test]
 fn what_does_not_come_in_slices_is_passed_on_and_stored_whole_next_time() {
-    for (status, lines) in [(200, [TAG, LIVES]), (404, [TAG, LIVES]), (200, ["X-A: b", LIVES])] {
+    for (status, lines) in [(200, [TAG, LIVES]), (200, ["X-A: b", LIVES])] {
         let scene = scene();
         let mut client = scene.client();
         client.get("/v");
@@ -314,6 +314,126 @@ fn a_failing_application_between_two_slices_cuts_the_answer() {
     client.get("/v");
     gives(scene.origin.asked("/v"), &page, 1, &[TAG, LIVES]);
     client.answer().is(200, &page);
+}
+
+/// What one client is refused says nothing of the page.
+#[test]
+fn a_refusal_leaves_the_slices_as_they_are() {
+    let (scene, page) = (scene(), page(2 * SLICE));
+    fills(&scene, "/v", &page, &[TAG, LIVES]);
+    let mut client = scene.client();
+    for status in [401, 403, 404, 429] {
+        client.get_with("/v", &["Authorization: Bearer bad"]);
+        scene.origin.asked("/v").answers_status(status, &[], "no");
+        client.answer().is(status, "no");
+        client.get("/v");
+        client.answer().is(200, &page).said("verbena; hit");
+    }
+    scene.origin.is_left_alone();
+}
+
+/// The second slice is never one of the page of the first: a client that comes again gets the whole.
+#[test]
+fn a_page_whose_slices_do_not_fit_comes_whole_the_next_time() {
+    for (tag, names) in [("ETag: \"2\"", "X-A: b"), (TAG, "Surrogate-Key: second")] {
+        let (scene, page) = (scene(), page(2 * SLICE));
+        let mut client = scene.client();
+        client.get("/v");
+        gives(scene.origin.asked("/v"), &page, 0, &[TAG, LIVES, "Surrogate-Key: first"]);
+        gives(scene.origin.asked("/v"), &page, 1, &[tag, LIVES, names]);
+        client.head().has(200);
+        client.has_of_body(&page.as_bytes()[..SLICE]);
+        client.is_cut();
+        let mut client = scene.client();
+        client.get("/v");
+        let asked = scene.origin.asked("/v");
+        assert_eq!(asked.field("range"), None, "{tag} {names}");
+        asked.answers(&[TAG, LIVES], &page);
+        client.answer().is(200, &page);
+    }
+}
+
+#[test]
+fn digests_of_a_slice_are_none_of_the_answer() {
+    let (scene, page) = (scene(), page(2 * SLICE));
+    fills(
+        &scene,
+        "/v",
+        &page,
+        &[TAG, LIVES, "Content-Digest: sha-256=:slice:", "Content-MD5: slice", "Repr-Digest: sha-256=:page:"],
+    );
+    let mut client = scene.client();
+    client.get("/v");
+    let whole = client.answer();
+    assert_eq!((whole.field("content-digest"), whole.field("content-md5")), (None, None));
+    assert_eq!(whole.field("repr-digest").as_deref(), Some("sha-256=:page:"));
+}
+
+/// Neither is a part that there is not: the first slice says so.
+#[test]
+fn ranges_that_mean_nothing_and_conditions_are_judged_by_the_first_slice() {
+    let (scene, page) = (scene(), page(2 * SLICE));
+    fills(&scene, "/v", &page, &[TAG, LIVES]);
+    let mut client = scene.client();
+    client.get_with("/v", &["Range: lines=90000-"]);
+    client.answer().is(200, &page);
+    for (lines, status) in [
+        (&["Range: bytes=90000-1"][..], 200),
+        (&["Range: bytes=90000-", "If-None-Match: \"1\""], 304),
+        (&["Range: bytes=90000-"], 416),
+    ] {
+        client.get_with("/v", lines);
+        scene.origin.asked("/v").answers_status(416, &["Content-Range: bytes */8192"], "");
+        client.answer().has(status);
+    }
+    scene.origin.is_left_alone();
+    // A page of no bytes has no slice.
+    client.get("/empty");
+    scene.origin.asked("/empty").answers_status(416, &["Content-Range: bytes */0"], "");
+    scene.origin.asked("/empty").answers(&[LIVES], "");
+    client.answer().is(200, "");
+}
+
+#[test]
+fn what_may_not_be_stored_is_asked_for_once() {
+    let (scene, page) = (scene(), page(2 * SLICE));
+    let never = "Cache-Control: no-store";
+    let mut client = scene.client();
+    client.get("/v");
+    gives(scene.origin.asked("/v"), &page, 0, &[TAG, never]);
+    gives(scene.origin.asked("/v"), &page, 1, &[TAG, never]);
+    client.answer().is(200, &page);
+    for turn in 0..3 {
+        client.get("/v");
+        let mut asked = scene.origin.asked("/v");
+        if turn == 0 {
+            gives(asked, &page, 0, &[TAG, never]);
+            asked = scene.origin.asked("/v");
+        }
+        assert_eq!(asked.field("range"), None, "{turn}");
+        asked.answers(&[TAG, never], &page);
+        client.answer().is(200, &page);
+    }
+    scene.origin.is_left_alone();
+}
+
+#[test]
+fn a_head_about_another_page_drops_the_first_slice() {
+    let (scene, page) = (scene(), page(2 * SLICE));
+    fills(&scene, "/v", &page, &[TAG, LIVES]);
+    let mut client = scene.client();
+    let head = "HEAD /v HTTP/1.1\r\nHost: shop\r\n\r\n";
+    for (tag, is_same) in [(TAG, true), ("ETag: \"2\"", false)] {
+        client.send(head);
+        scene.origin.asked("/v").answers_head(200, &[tag, LIVES, "Content-Length: 8192"]);
+        client.head().has(200);
+        client.get("/v");
+        if !is_same {
+            gives(scene.origin.asked("/v"), &page, 0, &[TAG, LIVES]);
+        }
+        client.answer().is(200, &page);
+    }
+    scene.origin.is_left_alone();
 }
 
 #[test]
