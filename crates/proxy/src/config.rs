@@ -96,7 +96,7 @@ section! {
         /// How long the application may take until it begins to answer, and between two pieces of an answer.
         pub origin_timeout: Lapse as "TIME" = Lapse::seconds(60),
         /// How long a client may take to send the head of a request, the time between two requests included, to send nothing of a body, or to
-        /// take nothing of an answer.
+        /// take nothing of an answer, or less than 1 KiB of it a second.
         pub client_timeout: Lapse as "TIME" = Lapse::seconds(15),
         /// How long requests under way may go on after the signal to stop.
         pub drain: Lapse as "TIME" = Lapse::seconds(10),

@@ -41,6 +41,7 @@ use crate::body::{Body, Cut};
 use crate::direct::DirectHits;
 use crate::observed::{Done, Observed};
 use crate::streams::Streams;
+use crate::taking::Stall;
 
 /// How long what a client still sends is read after the last answer.
 const LINGER: Duration = Duration::from_secs(1);
@@ -78,7 +79,7 @@ pub(crate) struct Connection<S: Carrier> {
     /// Runs to an earlier end than that at most: set anew when it is over, and not with every request.
     head: Option<Pin<Box<Sleep>>>,
     /// Runs while the client takes nothing.
-    stall: Option<Pin<Box<Sleep>>>,
+    stall: Option<Box<Stall>>,
     /// What is left to be sent of an answer in place of hyper's; from then on nothing of hyper's is.
     refusal: Option<Bytes>,
     /// Runs after the last answer.
@@ -194,9 +195,9 @@ impl<S: Carrier> Connection<S> {
             self.stall = None;
             return done;
         }
-        let patience = self.patience;
-        let stall = self.stall.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-        ready!(stall.as_mut().poll(context));
+        let (patience, socket) = (self.patience, self.stream.socket());
+        let stall = self.stall.get_or_insert_with(|| Box::new(Stall::new(socket, patience)));
+        ready!(stall.poll(socket, patience, context));
         self.observed.stalled.increment();
         Poll::Ready(Err(Error::new(ErrorKind::TimedOut, format!("the client took nothing for {patience:?}"))))
     }

@@ -26,6 +26,7 @@ use crate::exchange::Exchange;
 use crate::observed::{Counted, Done, Observed};
 use crate::proxy_protocol::{self, Ends, Network, NoHeader};
 use crate::streams::{Streams, Verdict, Watch};
+use crate::taking::Untaken;
 use crate::tunnel::Tunnels;
 
 /// Bytes that may wait in a connection's buffers, each way; of HTTP/2 in those of each stream on its way to the client.
@@ -239,6 +240,8 @@ impl Inbound {
         if self.tunnels.is_some() {
             http2.enable_connect_protocol();
         }
+        // The connection holds the socket to the end of this.
+        let untaken = Untaken::of(stream.socket());
         let connection = http2
             .max_concurrent_streams(self.streams)
             .max_header_list_size(LONGEST_HEAD as u32)
@@ -249,7 +252,7 @@ impl Inbound {
             .max_local_error_reset_streams(ERROR_STREAMS)
             .serve_connection(TokioIo::new(stream), service);
         let mut connection = pin!(connection);
-        let mut watched = Watch::new(self.patience, &streams, Instant::now());
+        let mut watched = Watch::new(self.patience, &streams, untaken.bytes(), Instant::now());
         let mut looks = interval(watched.every());
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut is_ending = false;
@@ -261,7 +264,7 @@ impl Inbound {
                     is_ending = true;
                     connection.as_mut().graceful_shutdown();
                 }
-                now = looks.tick() => match watched.look(&streams, now) {
+                now = looks.tick() => match watched.look(&streams, untaken.bytes(), now) {
                     Verdict::Stay => {}
                     Verdict::Leave => connection.as_mut().graceful_shutdown(),
                     Verdict::Close => return,

@@ -53,6 +53,7 @@ mod shapes;
 mod slices;
 mod standard;
 mod streams;
+mod taking;
 mod tunnel;
 mod update;
 mod upload;

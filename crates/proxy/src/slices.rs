@@ -82,6 +82,18 @@ pub(crate) fn slice_size(head: &request::Parts, wanted: &Request, route: &Route)
 impl Exchange {
     /// Answers a request for a page that is stored in slices. Gives the request back if it is for another page, or has to go another way.
     pub async fn as_slices(self: &Arc<Self>, wants: Wants) -> Result<(Done, Response<Body>), Wants> {
+        if wants.route.slice.is_none() {
+            return Err(wants);
+        }
+        let (path, began) = (wants.head.uri.path().to_owned(), wants.began);
+        let answered = self.sliced(wants).await;
+        if let Ok((Done::Miss, _)) = answered {
+            self.cache.observed.missed(&path, began.elapsed());
+        }
+        answered
+    }
+
+    async fn sliced(self: &Arc<Self>, wants: Wants) -> Result<(Done, Response<Body>), Wants> {
         let Wants { head, wanted, route, .. } = &wants;
         if head.method == Method::HEAD && wanted.intent == Intent::Look && wanted.mode == Mode::Standard {
             return match route.slice {

@@ -15,6 +15,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::taking::Taking;
+
 /// What a connection's streams have come to. All of it is touched by tasks of one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
@@ -88,6 +90,8 @@ pub(crate) enum Verdict {
 pub(crate) struct Watch {
     patience: Duration,
     last: Seen,
+    /// What the client had not taken when something moved last.
+    taking: Taking,
     /// When something moved last, as far as is known.
     since: Instant,
     is_leaving: bool,
@@ -95,8 +99,8 @@ pub(crate) struct Watch {
 
 impl Watch {
     /// From now on.
-    pub fn new(patience: Duration, streams: &Streams, now: Instant) -> Self {
-        Watch { patience, last: streams.seen(), since: now, is_leaving: false }
+    pub fn new(patience: Duration, streams: &Streams, untaken: u64, now: Instant) -> Self {
+        Watch { patience, last: streams.seen(), taking: Taking::new(untaken), since: now, is_leaving: false }
     }
 
     /// How often to look: it takes that much longer at most.
@@ -104,14 +108,14 @@ impl Watch {
         self.patience / 4
     }
 
-    /// Looks.
-    pub fn look(&mut self, streams: &Streams, now: Instant) -> Verdict {
-        self.judge(streams.seen(), now)
+    /// Looks. `untaken` is what the client has not acknowledged.
+    pub fn look(&mut self, streams: &Streams, untaken: u64, now: Instant) -> Verdict {
+        self.judge(streams.seen(), untaken, now)
     }
 
-    fn judge(&mut self, seen: Seen, now: Instant) -> Verdict {
+    fn judge(&mut self, seen: Seen, untaken: u64, now: Instant) -> Verdict {
         if seen.moved != self.last.moved {
-            (self.last, self.since) = (seen, now);
+            (self.last, self.since, self.taking) = (seen, now, Taking::new(untaken));
             return Verdict::Stay;
         }
         if now.duration_since(self.since) < self.patience {
@@ -124,6 +128,11 @@ impl Watch {
                 Verdict::Leave
             }
             (_, 0) => Verdict::Stay,
+            // It takes what was sent before.
+            _ if self.taking.goes_on(untaken, now.duration_since(self.since)) => {
+                self.since = now;
+                Verdict::Stay
+            }
             _ => Verdict::GiveUp,
         }
     }
@@ -137,24 +146,24 @@ mod tests {
     fn a_connection_ends_when_its_client_lets_it_stand() {
         let (second, start) = (Duration::from_secs(1), Instant::now());
         let streams = Streams::default();
-        let mut watch = Watch::new(4 * second, &streams, start);
-        assert_eq!(watch.look(&streams, start + 3 * second), Verdict::Stay);
+        let mut watch = Watch::new(4 * second, &streams, 0, start);
+        assert_eq!(watch.look(&streams, 0, start + 3 * second), Verdict::Stay);
         // The application is waited for, and that has a limit of its own.
         streams.begins();
-        assert_eq!(watch.look(&streams, start + 4 * second), Verdict::Stay);
-        assert_eq!(watch.look(&streams, start + 400 * second), Verdict::Stay);
+        assert_eq!(watch.look(&streams, 0, start + 4 * second), Verdict::Stay);
+        assert_eq!(watch.look(&streams, 0, start + 400 * second), Verdict::Stay);
         // The answer is there, and moves.
         let mut is_owed = false;
         streams.owing(&mut is_owed, true);
         streams.moves();
-        assert_eq!(watch.look(&streams, start + 401 * second), Verdict::Stay);
-        assert_eq!(watch.look(&streams, start + 404 * second), Verdict::Stay);
-        assert_eq!(watch.look(&streams, start + 405 * second), Verdict::GiveUp, "it is not taken");
+        assert_eq!(watch.look(&streams, 0, start + 401 * second), Verdict::Stay);
+        assert_eq!(watch.look(&streams, 0, start + 404 * second), Verdict::Stay);
+        assert_eq!(watch.look(&streams, 0, start + 405 * second), Verdict::GiveUp, "it is not taken");
         streams.owing(&mut is_owed, false);
         streams.ends();
-        assert_eq!(watch.look(&streams, start + 406 * second), Verdict::Stay);
-        assert_eq!(watch.look(&streams, start + 410 * second), Verdict::Leave, "idle");
-        assert_eq!(watch.look(&streams, start + 413 * second), Verdict::Stay);
-        assert_eq!(watch.look(&streams, start + 414 * second), Verdict::Close, "it was told to go");
+        assert_eq!(watch.look(&streams, 0, start + 406 * second), Verdict::Stay);
+        assert_eq!(watch.look(&streams, 0, start + 410 * second), Verdict::Leave, "idle");
+        assert_eq!(watch.look(&streams, 0, start + 413 * second), Verdict::Stay);
+        assert_eq!(watch.look(&streams, 0, start + 414 * second), Verdict::Close, "it was told to go");
     }
 }

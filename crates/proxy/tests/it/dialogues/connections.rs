@@ -1,6 +1,6 @@
 //! The edges of a client's connection: heads that are none, bodies that HTTP/1.0 cannot tell from cut ones, pipelines, and what is closed when.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::time::Duration;
 
@@ -228,4 +228,34 @@ fn each_request_has_its_own_time_to_come() {
         client.answer().is(200, "one");
         std::thread::sleep(Duration::from_millis(400));
     }
+}
+
+/// The kernel says that there is room again when a third of some megabytes is free, which takes such a client longer than it may let its connection stand.
+#[test]
+fn a_client_that_takes_a_little_all_the_time_gets_all_of_it() {
+    let patience = Duration::from_millis(1500);
+    let scene = Scene::with(|config| (config.client_timeout.0, config.largest.0) = (patience, 16 << 20));
+    let body = "x".repeat(12 << 20);
+    scene.fills("/", "front", &body);
+    let mut client = scene.client();
+    socket2::SockRef::from(&client.stream).set_recv_buffer_size(16 << 10).unwrap();
+    client.get("/");
+    let began = std::time::Instant::now();
+    let (mut taken, mut piece) = (0, [0; 8 << 10]);
+    while began.elapsed() < 3 * patience {
+        taken += client.stream.read(&mut piece).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(taken > 100_000 && taken < body.len() / 2, "{taken}");
+    while taken < body.len() {
+        let more = client.stream.read(&mut piece).unwrap();
+        assert!(more > 0, "cut after {taken} bytes");
+        taken += more;
+    }
+    assert_eq!(scene.counter("verbena_proxy_stalled_connections_total"), 0);
+    // One that takes nothing is given up still.
+    let mut client = scene.client();
+    socket2::SockRef::from(&client.stream).set_recv_buffer_size(16 << 10).unwrap();
+    client.get("/");
+    scene.comes("the end", |scene| scene.counter("verbena_proxy_stalled_connections_total") == 1);
 }
