@@ -25,6 +25,9 @@ class Client:
         fields = {"Host": self.host, **dict(headers)}
         if self.cookies:
             fields["Cookie"] = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
+        if method != "GET" and port in self.connections:
+            # One that was kept may have been closed meanwhile, on a slow machine, and what writes is not sent twice.
+            self.connections.pop(port).close()
         for is_last in (False, True):
             connection = self.connections.get(port) or http.client.HTTPConnection("127.0.0.1", port, timeout=120)
             self.connections[port] = connection
@@ -34,7 +37,7 @@ class Client:
                 body_read = answer.read()
                 break
             except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
-                # A connection that was kept may have been closed meanwhile. What writes is not sent twice.
+                # It was kept, and closed meanwhile.
                 connection.close()
                 if is_last or method != "GET":
                     raise
