@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Installs what building (setup-debian.sh build), testing (test), testing on Debian's own kernel (vm), making the package (package), the demonstration of whole sites (site) or comparing with others (compare) needs on Debian 12, and nothing that is there already.
+# Installs what building (setup-debian.sh build), testing (test), testing on Debian's own kernel (vm), making the package (package), the demonstration of whole sites (site), clients of the pool in other languages (clients) or comparing with others (compare) needs on Debian 12, and nothing that is there already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH=$PATH:/usr/sbin
 
 what=${1:-test}
 case "$what" in
-build | test | vm | package | compare | site) ;;
+build | test | vm | package | compare | site | clients) ;;
 *)
-    echo "usage: $0 build|test|vm|package|compare|site" >&2
+    echo "usage: $0 build|test|vm|package|compare|site|clients" >&2
     exit 2
     ;;
 esac
@@ -65,6 +65,11 @@ fi
 if [ "$what" = site ]; then
     # Application servers, proxies and the database of scripts/demo-site.sh.
     commands+=(apache2:apache2-bin apxs:apache2-dev mariadbd:mariadb-server mariadb:mariadb-client php:php8.2-cli php-fpm8.2:php8.2-fpm phpize:php8.2-dev)
+fi
+
+if [ "$what" = clients ]; then
+    # What scripts/test-pool-clients.sh installs and runs clients with; one of them pings servers that have failed. memcached is what their examples are compared with.
+    commands+=(node:nodejs npm:npm go:golang-go ping:iputils-ping memcached:memcached ip:iproute2 unshare:util-linux)
 fi
 
 packages=()

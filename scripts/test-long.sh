@@ -43,6 +43,14 @@ statements() { run_alone -p verbena-statements -p verbena-relay -p verbena-memca
 database() { run_alone -p verbena-database; }
 # Ten thousand seeds of the cooperative cache and of transfers, pools under every scheme and with clients of others, its longest traces, and a million operations on a mount.
 systems() { run_tests -p verbena-coop -p verbena-pool -p verbena-transfer -p verbena-ftp -p verbena-bank -p verbena-mount -p verbena-gluster; }
+# Clients of memcached in Node and Go, with their own tests and examples, at three pools.
+pool-clients() {
+    local profile=${VERBENA_PROFILE:-release} flag=()
+    scripts/setup-debian.sh clients
+    [ "$profile" = debug ] || flag=(--release)
+    cargo build "${flag[@]}" --locked -p verbena-cli --bin verbena
+    PROGRAMS="$target/$profile" scripts/test-pool-clients.sh
+}
 # A bank in volumes of a real glusterd, enabled, killed and disabled.
 mounts() { run_tests -p verbena-cli -E 'test(/^gluster::/)'; }
 # MediaWiki and WordPress, as Debian packages them, behind three Apaches, two application servers and the relay, two minutes each.
@@ -162,7 +170,7 @@ cluster-faults() {
     return "$failed"
 }
 
-parts=(fabric cluster content model lock-models locks lock-crashes memory statements database systems mounts ftp-peers sites guestbooks etcd rows debian package rdma never-stale cluster-faults)
+parts=(fabric cluster content model lock-models locks lock-crashes memory statements database systems pool-clients mounts ftp-peers sites guestbooks etcd rows debian package rdma never-stale cluster-faults)
 if [ "$#" = 0 ]; then
     set -- "${parts[@]}"
 fi
