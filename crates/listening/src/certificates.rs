@@ -16,7 +16,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SigningKey};
 use thiserror::Error;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -166,7 +166,7 @@ fn read_pair(files: &Files) -> Result<(Arc<CertifiedKey>, Vec<String>), Certific
     let names = names(leaf).map_err(|why| wrong("tls_cert", certificate, why))?;
     let private = PrivateKeyDer::from_pem_file(key);
     let private = private.map_err(|error| wrong("tls_key", key, unreadable(&error, "a private key")))?;
-    let signing = ring::sign::any_supported_type(&private);
+    let signing = signing_key(&private);
     let signing =
         signing.map_err(|error| wrong("tls_key", key, format!("{error}; RSA, ECDSA and Ed25519 can be used")))?;
     let certified = CertifiedKey::new(chain, signing);
@@ -174,6 +174,19 @@ fn read_pair(files: &Files) -> Result<(Arc<CertifiedKey>, Vec<String>), Certific
         wrong("tls_key", key, format!("not the key of {}: give the one that was made with it", certificate.display()))
     })?;
     Ok((Arc::new(certified), names))
+}
+
+/// The key for signatures. Some tools put a key in PKCS#8 between the lines of an older form, and OpenSSL reads it.
+fn signing_key(private: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, rustls::Error> {
+    ring::sign::any_supported_type(private).or_else(|error| {
+        let bytes = match private {
+            PrivateKeyDer::Pkcs1(key) => key.secret_pkcs1_der(),
+            PrivateKeyDer::Sec1(key) => key.secret_sec1_der(),
+            _ => return Err(error),
+        };
+        let in_pkcs8 = PrivateKeyDer::Pkcs8(bytes.to_vec().into());
+        ring::sign::any_supported_type(&in_pkcs8).map_err(|_| error)
+    })
 }
 
 fn unreadable(error: &rustls::pki_types::pem::Error, what: &str) -> String {

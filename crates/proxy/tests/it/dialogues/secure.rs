@@ -119,10 +119,17 @@ fn a_renewed_certificate_is_shown_and_no_connection_is_lost() {
     fs::rename(key, site.path("site-0.key")).unwrap();
     scene.proxy.reload_certificates();
     assert!(shown(&scene, &site).is_some_and(|subject| subject.ends_with("again")));
+    // A key between the lines of an older form, as some tools write it.
+    let (certificate, key) = site.issues("older", &["shop"]);
+    let text = fs::read_to_string(key).unwrap().replace(" PRIVATE KEY", " EC PRIVATE KEY");
+    fs::rename(certificate, site.path("site-0.pem")).unwrap();
+    fs::write(site.path("site-0.key"), text).unwrap();
+    scene.proxy.reload_certificates();
+    assert!(shown(&scene, &site).is_some_and(|subject| subject.ends_with("older")));
     // What cannot be read leaves things as they are.
     fs::write(site.path("site-0.key"), "no key").unwrap();
     scene.proxy.reload_certificates();
-    assert!(shown(&scene, &site).is_some_and(|subject| subject.ends_with("again")));
+    assert!(shown(&scene, &site).is_some_and(|subject| subject.ends_with("older")));
     asked.page("page");
     curl.answer().is(200, "page");
 }
