@@ -173,8 +173,11 @@ impl Exchange {
         let Missed::Lead(fill) = self.cache.miss(missing.key, (missing.page, kind), missing.words, |_| true) else {
             return;
         };
-        self.cache.observed.refreshes.increment();
         let (leader, exchange) = (Leader::new(self.cache.clone(), fill), self.clone());
+        if self.cache.stored_since(&missing, &wants.wanted).is_some() {
+            return;
+        }
+        self.cache.observed.refreshes.increment();
         tokio::spawn(async move { drop(exchange.lead(wants, missing, leader).await) });
     }
 
