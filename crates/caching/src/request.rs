@@ -85,9 +85,7 @@ impl Request {
             wishes: Wishes::of(&control),
         }
     }
-}
 
-impl Request {
     /// The same of the slice of its page that has this key ([`Keys::of_slice`]).
     pub fn for_slice(self, key: Key) -> Self {
         Request { intent: Intent::Look, key, ..self }

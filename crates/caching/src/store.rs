@@ -17,6 +17,7 @@ use crate::freshness::{Lifetime, storable};
 use crate::reason::Reason;
 use crate::request::Request;
 use crate::route::{Mode, Route};
+use crate::slice::slice_of;
 use crate::variant::Variant;
 
 /// What is kept of an answer beside its body.
@@ -74,9 +75,18 @@ pub fn store(request: &Request, head: &request::Parts, route: &Route, arrival: &
     }
     match request.mode {
         Mode::Coherent => coherent(request, route, arrival),
+        Mode::Standard if request.is_for_slice() => slice(request, head, route, arrival),
         Mode::Standard => standard(request, head, route, arrival),
         Mode::Pass => Err(Reason::Route),
     }
+}
+
+/// A slice is kept by what its page would be kept by (rule H9).
+fn slice(request: &Request, head: &request::Parts, route: &Route, arrival: &Arrival<'_>) -> Result<Stored, Reason> {
+    let status = arrival.status;
+    slice_of(head, status, arrival.headers).ok_or(Reason::NoSlice)?;
+    let of_page = Arrival { status: StatusCode::OK, ..*arrival };
+    standard(request, head, route, &of_page).map(|stored| Stored { status, ..stored })
 }
 
 /// By RFC 9111 section 3.

@@ -8,8 +8,8 @@ use http::header::{ETAG, IF_MODIFIED_SINCE, IF_NONE_MATCH};
 use http::{HeaderValue, Response, StatusCode, request};
 use http_body_util::BodyExt;
 use verbena_caching::{
-    Answer, Arrival, CacheStatus, Conditions, Keys, Reason, Route, Stored, answer_by_dates_too, freshened, has_tag,
-    may_be_coded, slice_of, store, varies_by_coding,
+    Answer, Arrival, CacheStatus, Conditions, Keys, Reason, Route, answer_by_dates_too, freshened, has_tag,
+    may_be_coded, store, varies_by_coding,
 };
 use verbena_content::{Dependency, Kind, Undeclared, Unstorable};
 
@@ -102,20 +102,13 @@ impl Exchange {
             return self.stale(&head, base.old);
         }
         let came = self.cache.content.now();
-        let is_slice = wanted.is_for_slice();
-        let is_this_slice = is_slice && slice_of(&head, answered.status, &answered.headers).is_some();
         let arrival = Arrival {
-            // A slice is kept by what its page would be kept by.
-            status: if is_this_slice { StatusCode::OK } else { answered.status },
+            status: answered.status,
             headers: &answered.headers,
             at: SystemTime::now(),
             on_its_way: came.since(asked),
         };
-        let keep = match is_slice == is_this_slice {
-            true => store(&wanted, &head, &route, &arrival),
-            false => Err(Reason::NoSlice),
-        };
-        let keep = keep.map(|stored| Stored { status: answered.status, ..stored });
+        let keep = store(&wanted, &head, &route, &arrival);
         let too_large = hyper::body::Body::size_hint(&incoming).lower() > self.largest as u64;
         let keep = keep.and_then(|stored| if too_large { Err(Reason::TooLarge) } else { Ok(stored) });
         if matches!(keep, Err(Reason::SetCookie)) && hidden.is_set_by(&answered.headers) {

@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderName, Method, Response, StatusCode, Uri, request};
 use tokio::time::timeout;
 use url::Url;
 use verbena_caching::{
-    Arrival, CacheStatus, Carried, Conditions, Hidden, Intent, Key, Reason, Request as Wanted, Route, Stored,
-    for_refresh, is_of_another, store,
+    Arrival, CacheStatus, Carried, Conditions, Hidden, Intent, Key, Reason, Request as Wanted, Route, for_refresh,
+    is_of_another, store,
 };
 use verbena_content::{Change, Declared, Dependency, DependencyField, Kind, PageId, Scope, Undeclared, Unstorable};
 use verbena_terms::Time;
@@ -187,11 +187,8 @@ impl Exchange {
         let Fresh { asked, id, headers, base, place, noted: (why, detail) } = fresh;
         let came = self.cache.content.now();
         let status = base.old.page.status();
-        // A slice is kept by what its page would be kept by.
-        let of_page = if status == StatusCode::PARTIAL_CONTENT { StatusCode::OK } else { status };
-        let arrival =
-            Arrival { status: of_page, headers: &headers, at: SystemTime::now(), on_its_way: came.since(asked) };
-        let keep = store(wanted, head, route, &arrival).map(|stored| Stored { status, ..stored });
+        let arrival = Arrival { status, headers: &headers, at: SystemTime::now(), on_its_way: came.since(asked) };
+        let keep = store(wanted, head, route, &arrival);
         let noted = |stored, detail| {
             let origin_status = Some(StatusCode::NOT_MODIFIED.as_u16());
             CacheStatus::Forwarded { why, origin_status, stored, collapsed: false, detail, remembered: false }
