@@ -95,10 +95,10 @@ fn a_lease_that_ends_while_the_home_accepts_serves_nobody_who_waited() {
     }
 }
 
-/// A registration of `/` that names `front` bumps the page from now on, because another set stands.
+/// A registration of `/` that names `front` bumps the page from now on, because another set stands. No copy is here, whose own reason would be given before others.
 fn had_another_set(scene: &Scene) {
-    scene.fills("/", "back", "zero");
-    scene.ends(scene.begins(Some("back")));
+    let back = scene.node.only(b"back");
+    scene.runtime.block_on(scene.node.fill_eventually(&scene.name_of("/"), back));
 }
 
 /// Rule H5: the home's acceptance says nothing of what happened before this request came. But the words that it reads then do.

@@ -1,6 +1,6 @@
 //! Pages that are stored in slices (rule H9).
 
-use verbena_caching::{Keys, Mode, Rule};
+use verbena_caching::{Mode, Rule};
 use verbena_content::{Change, Kind};
 use verbena_terms::Size;
 
@@ -55,8 +55,7 @@ fn gets_part(client: &mut Client, path: &str, range: &str) -> crate::scene::Answ
 /// No update of the page is open any more: while one is, the page comes whole.
 fn has_no_update_open(scene: &Scene, path: &str) {
     let content = &scene.node.content;
-    let key = Keys::new(content.names().page_secret()).of_page("shop", path).unwrap();
-    let page = content.names().page(&key.0.to_le_bytes());
+    let page = content.names().page(&scene.name_of(path));
     scene.comes("the end of the update", |scene| {
         let words = scene.runtime.block_on(content.read(page).unwrap().words());
         words.is_some_and(|(_, words)| !words.are_busy(Kind::Standard))

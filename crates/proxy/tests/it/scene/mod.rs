@@ -12,6 +12,7 @@ pub mod visitor;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use verbena_caching::Keys;
 use verbena_cluster::{Lease, Role, Roles};
 use verbena_content::Scope;
 use verbena_content::service::{Finish, Ticket};
@@ -131,6 +132,12 @@ impl Scene {
             }
         });
         self.others.push(second);
+    }
+
+    /// The name by which homes know the page of a path.
+    pub fn name_of(&self, path: &str) -> [u8; 16] {
+        let keys = Keys::new(self.node.content.names().page_secret());
+        keys.of_page("shop", path).unwrap().0.to_le_bytes()
     }
 
     /// Fills a page that depends on one thing, and sees it hit.
