@@ -339,15 +339,15 @@ fn a_client_that_scribbles_over_its_memory_disturbs_nobody(mode: Mode) {
     }
     let calls = steady.calls();
     let end = Instant::now() + Duration::from_secs(3);
-    wait_until(|| steady.calls() > calls + 1_000 && Instant::now() > end);
+    // Where requests go through a queue there is nothing in memory that could be believed.
+    let is_disturbed = || mode == Mode::Mq || helper.bad_frames() > 20;
+    wait_until(|| steady.calls() > calls + 1_000 && Instant::now() > end && is_disturbed());
     for scribbler in &mut scribblers {
         assert!(scribbler.child.try_wait().unwrap().is_none(), "a scribbler ended early");
     }
     let longest = steady.stop();
     drop(scribblers);
-    let counters = helper.stop();
-    // Where requests go through a queue there is nothing in memory that could be believed.
-    assert!(counters.bad_frames > 20 || mode == Mode::Mq, "{counters:?}");
+    helper.stop();
     assert!(longest < Duration::from_secs(5), "{longest:?}");
 }
 

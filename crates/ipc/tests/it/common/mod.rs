@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -75,6 +75,7 @@ pub struct Helper {
     pub path: PathBuf,
     waker: Waker,
     stop: Arc<AtomicBool>,
+    bad_frames: Arc<AtomicU64>,
     thread: Option<JoinHandle<Counters>>,
 }
 
@@ -88,13 +89,21 @@ impl Helper {
     pub fn run(directory: TempDir, mut server: Server, mut handler: impl FnMut(Event<'_>) + Send + 'static) -> Helper {
         let (path, waker, stop) = (server.path(), server.waker(), Arc::new(AtomicBool::new(false)));
         let stopped = stop.clone();
+        let bad_frames = Arc::new(AtomicU64::new(0));
+        let counted = bad_frames.clone();
         let thread = std::thread::spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
                 server.poll(Duration::from_secs(60), &mut handler).unwrap();
+                counted.store(server.counters().bad_frames, Ordering::Relaxed);
             }
             server.counters()
         });
-        Helper { directory, path, waker, stop, thread: Some(thread) }
+        Helper { directory, path, waker, stop, bad_frames, thread: Some(thread) }
+    }
+
+    /// Frames so far that could not be believed.
+    pub fn bad_frames(&self) -> u64 {
+        self.bad_frames.load(Ordering::Relaxed)
     }
 
     /// Ends the helper and gives its counters.
