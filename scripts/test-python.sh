@@ -15,7 +15,7 @@ fi
 [ -x "$VERBENA" ] || cargo build --locked --bin verbena
 
 # The tools of the versions that are named here. An environment of other tools, or that was made elsewhere, is made anew.
-tools="maturin==1.16.0 pytest==9.2.0 mypy==2.4.1 numpy==2.4.6 django==5.2.9 flask==3.1.2 uvicorn==0.38.0"
+tools="maturin==1.16.0 pytest==9.2.0 mypy==2.4.1 numpy==2.4.6 django==5.2.9 flask==3.1.2 uvicorn==0.38.0 sqlalchemy[asyncio]==2.1.9 aiosqlite==0.22.1"
 if [ "$(cat "$environment/tools" 2>/dev/null)" != "$tools in $environment" ]; then
     rm -rf "$environment"
     python3 -m venv "$environment"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -134,3 +135,47 @@ def test_django_tags_what_its_connections_execute() -> None:
     middleware(factory.get("/", headers={"Verbena-Fill": TAG}))
     middleware(factory.get("/"))
     assert [statement for statement in told if "SELECT" in statement] == [COMMENT + "SELECT 1", "SELECT 1"]
+
+
+def test_sqlalchemy_tags_what_its_engine_executes() -> None:
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    from sqlalchemy.pool import StaticPool
+
+    engine = database.tag_engine(sqlalchemy.create_engine("sqlite://", poolclass=StaticPool))
+    # Once, however often it is asked for.
+    assert database.tag_engine(engine) is engine
+    told: list[str] = []
+    with engine.connect() as connection:
+        connection.connection.dbapi_connection.set_trace_callback(told.append)
+        with database.request(TAG):
+            connection.execute(sqlalchemy.text("SELECT :n"), {"n": 1})
+            connection.exec_driver_sql("CREATE TABLE t (n INT)")
+            connection.execute(sqlalchemy.text("INSERT INTO t VALUES (:n)"), [{"n": 1}, {"n": 2}])
+        connection.execute(sqlalchemy.text("SELECT 2"))
+    tagged = [statement for statement in told if statement.startswith(COMMENT)]
+    assert [statement.removeprefix(COMMENT) for statement in tagged] == ["SELECT 1", "CREATE TABLE t (n INT)", "INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)"]
+    assert "SELECT 2" in told
+
+
+def test_sqlalchemy_with_asyncio_tags_each_task_for_itself(tmp_path: Path) -> None:
+    pytest.importorskip("aiosqlite")
+    asynchronous = pytest.importorskip("sqlalchemy.ext.asyncio")
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    told: list[str] = []
+
+    async def page(engine: Any, tag: str | None) -> None:
+        with database.request(tag):
+            async with engine.connect() as connection:
+                raw = await connection.get_raw_connection()
+                await raw.driver_connection.set_trace_callback(told.append)
+                await asyncio.sleep(0.01)
+                await connection.execute(sqlalchemy.text(f"SELECT '{tag}'"))
+
+    async def both() -> None:
+        engine = database.tag_engine(asynchronous.create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/shop.db"))
+        await asyncio.gather(page(engine, TAG), page(engine, None), page(engine, TAG[::-1]))
+        await engine.dispose()
+
+    asyncio.run(both())
+    expected = {f"{COMMENT}SELECT '{TAG}'", "SELECT 'None'", f"/* verbena_fill='{TAG[::-1]}' */ SELECT '{TAG[::-1]}'"}
+    assert {statement for statement in told if "SELECT" in statement} == expected

@@ -3,6 +3,7 @@
     application = verbena.database.Tags(application)                                     # WSGI; verbena.database.AsyncTags for ASGI
     MIDDLEWARE = ["verbena.database.DjangoTags", ...]                                    # Django: this line is all
 
+    verbena.database.tag_engine(engine)                                                  # SQLAlchemy, also with asyncio
     psycopg2.connect(..., cursor_factory=verbena.database.cursor(psycopg2.extensions.cursor))
     psycopg.connect(..., cursor_factory=verbena.database.cursor(psycopg.Cursor))         # and psycopg.AsyncCursor
     pymysql.connect(..., cursorclass=verbena.database.cursor(pymysql.cursors.Cursor))    # and MySQLdb
@@ -20,7 +21,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from typing import Any, TypeVar
 
-__all__ = ["FIELD", "AsyncTags", "DjangoTags", "Tags", "cursor", "request", "tagged"]
+__all__ = ["FIELD", "AsyncTags", "DjangoTags", "Tags", "cursor", "request", "tag_engine", "tagged"]
 
 FIELD = "Verbena-Fill"
 """The field of a request that says its tag."""
@@ -80,6 +81,25 @@ def cursor(base: Any) -> Any:
         return base.executemany(self, _tagged(statement, self), *values, **options)
 
     return type("Tagged", (base,), {"execute": execute, "executemany": execute_many})
+
+
+Engine = TypeVar("Engine")
+
+
+def tag_engine(engine: Engine) -> Engine:
+    """Has an engine of SQLAlchemy tag what it executes, and gives it back: one of `create_engine` or of `create_async_engine`."""
+    event = importlib.import_module("sqlalchemy.event")
+    of: Any = getattr(engine, "sync_engine", engine)
+    if not event.contains(of, "before_cursor_execute", _before_cursor_execute):
+        event.listen(of, "before_cursor_execute", _before_cursor_execute, retval=True)
+    return engine
+
+
+def _before_cursor_execute(connection: Any, cursor: Any, statement: Any, parameters: Any, context: Any, executemany: bool) -> tuple[Any, Any]:
+    # MySQL's drivers look for VALUES in what `executemany` is given, and send many rows as one.
+    if executemany and connection.dialect.name in ("mysql", "mariadb"):
+        return statement, parameters
+    return tagged(statement), parameters
 
 
 Environ = dict[str, Any]
