@@ -271,10 +271,11 @@ fn what_another_user_is_refused_is_told_with_what_to_do() {
 #[test]
 fn what_is_no_error_and_may_be_a_mistake_is_warned_of() {
     let directory = tempfile::tempdir().unwrap();
-    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    // A port of the system's choice may be another test's by now.
+    let unused = "127.0.0.1:9";
     let start = |name: &str, more: &[&str]| {
         let more = [&["--cluster-name", "shop", "--log", "warn"], more].concat();
-        proxy_with(directory.path(), name, &directory.path().join("state"), &unused, &more)
+        proxy_with(directory.path(), name, &directory.path().join("state"), unused, &more)
     };
     let _first = start("first", &[]);
     let log = |name: &str| std::fs::read_to_string(directory.path().join(format!("{name}.log"))).unwrap();
