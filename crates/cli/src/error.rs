@@ -253,7 +253,7 @@ impl Error {
             Error::Pool(
                 verbena_pool::ClientError::Key(_)
                 | verbena_pool::ClientError::Address { .. }
-                | verbena_pool::ClientError::Authorities { .. },
+                | verbena_pool::ClientError::Authorities(_),
             ) => 2,
             Error::Pool(verbena_pool::ClientError::Connection { .. }) => 3,
             Error::FtpUsers(_) | Error::Ftp(verbena_ftp::ServeError::Users(_) | verbena_ftp::ServeError::Nobody) => 2,

@@ -7,11 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
 use thiserror::Error;
+use verbena_listening::{client, of_handshake};
 
 /// Bytes of the longest line that a server may answer.
 const LONGEST_LINE: u64 = 64 << 10;
@@ -38,13 +37,8 @@ pub enum ClientError {
         at: String,
     },
     /// The authorities cannot be read.
-    #[error("{path}: {reason}; certificates of authorities are PEM, and have to be readable for you")]
-    Authorities {
-        /// The file.
-        path: String,
-        /// Why.
-        reason: String,
-    },
+    #[error("{0}")]
+    Authorities(String),
     /// An answer that is an error.
     #[error("the pool's server says: {0}")]
     Refused(String),
@@ -82,31 +76,6 @@ fn check(at: &str) -> Result<(), ClientError> {
         Some(Ok(_)) => Ok(()),
         _ => Err(ClientError::Address { at: at.into() }),
     }
-}
-
-fn roots(authorities: &Path) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    let certificates = CertificateDer::pem_file_iter(authorities).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    for certificate in certificates.map_err(|error| error.to_string())? {
-        roots.add(certificate).map_err(|error| error.to_string())?;
-    }
-    match roots.is_empty() {
-        true => Err("no certificate is in it".into()),
-        false => Ok(roots),
-    }
-}
-
-/// What users stumble over says what to do.
-fn of_handshake(error: io::Error) -> io::Error {
-    let found = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    let advice = match found {
-        Some(rustls::Error::InvalidMessage(_)) => "what answers there speaks no TLS: leave out the authorities",
-        Some(rustls::Error::InvalidCertificate(why)) if format!("{why:?}").contains("CaUsedAsEndEntity") => {
-            "its certificate is one of an authority, which no server may show: make it with `-addext basicConstraints=critical,CA:FALSE`"
-        }
-        _ => return error,
-    };
-    io::Error::new(error.kind(), format!("{error}; {advice}"))
 }
 
 trait Stream: Read + Write + Send {}
@@ -150,12 +119,8 @@ impl Client {
     /// If that is no address, the authorities cannot be read, or there is no such server.
     pub fn connect_secure(at: &str, authorities: &Path, patience: Duration) -> Result<Client, ClientError> {
         check(at)?;
-        let path = authorities.display().to_string();
-        let roots = roots(authorities).map_err(|reason| ClientError::Authorities { path, reason })?;
+        let config = Arc::new(client(Some(authorities)).map_err(ClientError::Authorities)?);
         let open = || -> io::Result<Box<dyn Stream>> {
-            let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-            let builder = builder.with_safe_default_protocol_versions().map_err(io::Error::other)?;
-            let config = Arc::new(builder.with_root_certificates(roots).with_no_client_auth());
             let host = at.rsplit_once(':').map_or(at, |(host, _)| host).trim_matches(['[', ']']);
             let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
             let stream = TcpStream::connect(at)?;

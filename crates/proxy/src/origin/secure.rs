@@ -10,10 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use http::uri::Authority;
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -37,35 +34,8 @@ impl Secure {
     /// # Errors
     /// If there are no authorities, or the file cannot be read.
     pub fn new(authorities: Option<&Path>) -> Result<Self, ProxyError> {
-        let wrong = |problem| ProxyError::Setting { key: "origin_ca".into(), problem };
-        let mut roots = RootCertStore::empty();
-        match authorities {
-            Some(file) => {
-                let unreadable = |error| {
-                    let remedy = "it has to be PEM, and readable for the user that the proxy runs as";
-                    wrong(format!("{}: {error}: {remedy}", file.display()))
-                };
-                for certificate in CertificateDer::pem_file_iter(file).map_err(unreadable)? {
-                    roots.add(certificate.map_err(unreadable)?).map_err(|error| {
-                        wrong(format!("{}: {error}: it has to hold certificates of authorities", file.display()))
-                    })?;
-                }
-            }
-            None => {
-                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            }
-        }
-        if roots.is_empty() {
-            let problem = match authorities {
-                Some(file) => format!("{}: no certificate is in it: it has to be PEM", file.display()),
-                None => "no authorities are known on this system, so no https application can be believed: install the package ca-certificates, or name a file".into(),
-            };
-            return Err(wrong(problem));
-        }
-        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
-        let builder = builder.with_safe_default_protocol_versions();
-        let builder = builder.map_err(|error| ProxyError::Tls(error.to_string()))?;
-        let client = builder.with_root_certificates(roots).with_no_client_auth();
+        let client = verbena_listening::client(authorities);
+        let client = client.map_err(|problem| ProxyError::Setting { key: "origin_ca".into(), problem })?;
         let offering = |versions: &[&[u8]]| {
             let mut client = client.clone();
             client.alpn_protocols = versions.iter().map(|version| version.to_vec()).collect();
