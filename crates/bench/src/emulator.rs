@@ -28,6 +28,7 @@ pub(crate) use bandwidth::measure as bandwidth;
 pub(crate) use far::{ROLE as FAR_SITE, serve as serve_far_site};
 pub(crate) use latency::measure as latency;
 pub(crate) use overlap::measure as overlap;
+pub(crate) use paths::{Link, Path};
 pub(crate) use precision::measure as precision;
 pub(crate) use throughput::measure as throughput;
 

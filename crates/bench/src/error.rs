@@ -18,12 +18,6 @@ pub enum BenchError {
         /// What was asked for.
         name: String,
     },
-    /// The row is described, and this build cannot run it.
-    #[error("experiment `{name}` is not in this build: the part of Verbena that it measures is not there yet")]
-    NotBuilt {
-        /// The row.
-        name: &'static str,
-    },
     /// Too few rounds to compare anything.
     #[error("{rounds} rounds are too few to compare variants: use at least {FEWEST_ROUNDS}")]
     TooFewRounds {

@@ -12,6 +12,7 @@
 //! A row may need another node; that is this same program in another process ([`child_main`]). [`traces`] makes and
 //! reads the traces that rows replay.
 
+mod bank;
 mod child;
 mod content;
 mod coop;
@@ -35,6 +36,7 @@ mod run;
 mod scale;
 mod stats;
 pub mod traces;
+mod transfer;
 mod web;
 
 pub use child::{CHILD_ARGUMENT, child_main, child_program};

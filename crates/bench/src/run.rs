@@ -57,7 +57,6 @@ pub(crate) struct Plan<'a> {
 /// Runs `row` and writes `NAME.json` and `NAME.svg` into `options.out_dir`. Both files appear whole or not at all; a
 /// row that fails writes nothing.
 pub fn run<'a>(row: &Row, options: &'a Options, progress: &'a mut ProgressSink<'a>) -> Result<Report, BenchError> {
-    let measure = row.measure.ok_or(BenchError::NotBuilt { name: row.name })?;
     let rounds = options.rounds.unwrap_or(FEWEST_ROUNDS);
     if rounds < FEWEST_ROUNDS {
         return Err(BenchError::TooFewRounds { rounds });
@@ -72,7 +71,7 @@ pub fn run<'a>(row: &Row, options: &'a Options, progress: &'a mut ProgressSink<'
     let verbena = options.verbena.as_deref();
     let trace = options.trace.as_path();
     let plan = Plan { name: row.name, rounds, seed: options.seed, verbena, trace, measuring, progress };
-    let findings: Findings = measure(plan)?;
+    let findings: Findings = (row.measure)(plan)?;
     let report = Report::new(row, options, rounds, before, started.elapsed().as_secs_f64(), findings);
 
     let svg = figure::svg(&report)?;

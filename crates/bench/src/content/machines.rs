@@ -92,6 +92,11 @@ impl Running {
         self.signal(Signal::TERM)
     }
 
+    /// The number of its process.
+    pub(crate) fn number(&self) -> u32 {
+        self.process.id()
+    }
+
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: Signal) -> Result<(), BenchError> {
         let sent = Pid::from_raw(self.process.id().cast_signed()).map(|pid| kill_process(pid, signal));

@@ -37,7 +37,7 @@ struct End {
 }
 
 /// Both, and the link between them. When it ends the link is as it was.
-pub(super) struct Adapters {
+pub(crate) struct Adapters {
     network: Namespace,
     ends: [End; 2],
     /// Which processors received what came to them.

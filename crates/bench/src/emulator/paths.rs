@@ -31,9 +31,9 @@ pub(super) struct Ends<'a> {
 
 /// One of the two sites, as a process in it sees it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Site<'a> {
-    pub(super) network: &'a Namespace,
-    pub(super) address: IpAddr,
+pub(crate) struct Site<'a> {
+    pub(crate) network: &'a Namespace,
+    pub(crate) address: IpAddr,
     /// By which it reaches the other one.
     pub(super) interface: &'a str,
     /// Its RDMA device, if it has one.
@@ -55,7 +55,7 @@ pub(super) fn set_ipv4(network: &Namespace, settings: &[(&str, &str)]) -> Result
 }
 
 /// What is between two sites.
-pub(super) enum Path {
+pub(crate) enum Path {
     Cable(Cable),
     Link(Link),
     Adapters(Adapters),
@@ -63,7 +63,7 @@ pub(super) enum Path {
 
 impl Path {
     /// The near one and the far one.
-    pub(super) fn sites(&self) -> Result<[Site<'_>; 2], BenchError> {
+    pub(crate) fn sites(&self) -> Result<[Site<'_>; 2], BenchError> {
         match self {
             Path::Cable(cable) => Ok(cable.sites()),
             Path::Link(link) => link.sites(),
@@ -72,7 +72,7 @@ impl Path {
     }
 
     /// From now on it is so long, there and back. A cable stays as short as it is.
-    pub(super) fn set(&mut self, delay: Duration) -> Result<(), BenchError> {
+    pub(crate) fn set(&mut self, delay: Duration) -> Result<(), BenchError> {
         match self {
             Path::Cable(_) => Ok(()),
             Path::Link(link) => link.set(delay),
@@ -91,7 +91,7 @@ impl Path {
 }
 
 /// Two networks with a cable between them. What one of them receives is received by the processor that sends it, as with the emulator.
-pub(super) struct Cable {
+pub(crate) struct Cable {
     near: Namespace,
     far: Namespace,
 }
@@ -100,7 +100,7 @@ const CABLE: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 82, 0, 1), Ipv4Addr::new(10, 82,
 const PLUGS: [&str; 2] = ["near", "far"];
 
 impl Cable {
-    pub(super) fn new() -> Result<Self, BenchError> {
+    pub(crate) fn new() -> Result<Self, BenchError> {
         let (near, far) = (Namespace::new()?, Namespace::new()?);
         near.link(End::new(PLUGS[0], CABLE[0]), &far, End::new(PLUGS[1], CABLE[1]))?;
         Ok(Cable { near, far })
@@ -163,14 +163,14 @@ impl Forwarding {
 }
 
 /// A link of the emulator.
-pub(super) struct Link {
+pub(crate) struct Link {
     wan: Wan,
     mode: Mode,
 }
 
 impl Link {
     /// `single`: every packet by itself, even if the sender put several into one large frame.
-    pub(super) fn new(mode: Mode, single: bool, seed: u64) -> Result<Self, BenchError> {
+    pub(crate) fn new(mode: Mode, single: bool, seed: u64) -> Result<Self, BenchError> {
         Link::by(mode, DataPath::Packet, single, seed)
     }
 

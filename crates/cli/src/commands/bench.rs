@@ -9,7 +9,7 @@ use clap::Args;
 use clap::error::ErrorKind;
 use serde::Serialize;
 use verbena_bench::{
-    KEY_TRACE, Options, Progress, Report, Row, Verdict, list, report_html, row, rows, run, write_whole,
+    BenchError, KEY_TRACE, Options, Progress, Report, Row, Verdict, list, report_html, row, rows, run, write_whole,
 };
 
 use crate::error::Result;
@@ -33,7 +33,7 @@ Examples:
   verbena bench fabric.primitives --quick
   verbena bench all --out results")]
 pub struct Command {
-    /// The experiment, or `all` for each that this build has.
+    /// The experiment, or `all` for each; those of programs that are not installed are left out then.
     #[arg(required_unless_present = "list")]
     name: Option<String>,
     /// Print the table of experiments.
@@ -66,7 +66,6 @@ struct Listed {
     paper: &'static str,
     variants: &'static str,
     found: &'static str,
-    built: bool,
 }
 
 impl Command {
@@ -90,13 +89,8 @@ impl Command {
 
     fn print_list(&self, out: &mut Output) -> Result<()> {
         if self.format.json {
-            let listed = |row: &Row| Listed {
-                name: row.name,
-                paper: row.paper,
-                variants: row.variants,
-                found: row.found,
-                built: row.built(),
-            };
+            let listed =
+                |row: &Row| Listed { name: row.name, paper: row.paper, variants: row.variants, found: row.found };
             return write_json(out, &rows().iter().map(listed).collect::<Vec<_>>());
         }
         Ok(write!(out, "{}", list(terminal_columns()))?)
@@ -105,7 +99,7 @@ impl Command {
     fn measure(&self) -> Result<Vec<Report>> {
         let name = self.name.as_deref().unwrap_or_default();
         let chosen: Vec<&Row> = match name {
-            "all" => rows().iter().filter(|row| row.built()).collect(),
+            "all" => rows().iter().collect(),
             name => vec![row(name)?],
         };
         if self.trace.is_some() && !chosen.iter().any(|row| REPLAY.contains(&row.name)) {
@@ -127,7 +121,13 @@ impl Command {
             let mut shown = Shown::new(row.name);
             let report = run(row, &options, &mut |progress| shown.show(progress));
             shown.end();
-            reports.push(report?);
+            match report {
+                // Of all rows, some are about programs that are not installed here.
+                Err(error @ BenchError::NothingToMeasure { .. }) if name == "all" => {
+                    anstream::eprintln!("verbena: {error}");
+                }
+                report => reports.push(report?),
+            }
         }
         Ok(reports)
     }

@@ -20,12 +20,10 @@ fn the_table_is_listed() {
 #[test]
 fn what_is_not_there_is_told_and_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    for (name, code, why) in [("nothing.such", 2, "there is no experiment"), ("bank.stat", 1, "is not in this build")] {
-        let output = verbena(&["bench", name]).current_dir(&directory).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{told}");
-        assert!(told.contains(why), "{told}");
-    }
+    let output = verbena(&["bench", "nothing.such"]).current_dir(&directory).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("there is no experiment"), "{told}");
     assert_eq!(verbena(&["bench"]).output().unwrap().status.code(), Some(2), "no name");
     let output = verbena(&["bench", "fabric.primitives", "--trace", "keys.csv"]).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();

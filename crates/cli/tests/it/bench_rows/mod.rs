@@ -1,10 +1,12 @@
 //! Rows that start nodes and proxies, run for real: each with `verbena` as it was built for these tests.
 
+mod bank;
 mod content;
 mod coop;
 mod locks;
 mod memory;
 mod relayed;
+mod transfer;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -51,6 +53,12 @@ tests! {
     coop::a_pool_stands_beside_memcached,
     coop::schemes_miss_what_their_memory_cannot_hold,
     coop::a_lookup_is_timed,
+    transfer::files_are_copied_within_a_machine,
+    transfer::processor_time_is_counted_at_both_ends,
+    transfer::files_are_fetched_over_a_long_link,
+    transfer::many_files_go_in_one_session,
+    transfer::trees_are_fetched_over_a_long_link,
+    bank::a_volume_is_read_with_the_bank_and_without,
     content::a_trace_that_is_none_is_an_error,
     content::without_the_program_it_is_an_error,
 }
