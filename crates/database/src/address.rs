@@ -4,10 +4,13 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 use url::Url;
 use verbena_relay::Upstream;
+
+use crate::trust::Trust;
 
 /// Which protocol is spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +25,7 @@ pub enum Product {
 const SOCKET: &str = ".s.PGSQL.";
 
 /// An address such as `mysql://shop:secret@127.0.0.1:3306` or `postgres://shop:secret@127.0.0.1:5432/shop`.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Address {
     /// Which protocol.
     pub product: Product,
@@ -38,6 +41,10 @@ pub struct Address {
     pub password: Option<String>,
     /// PostgreSQL: the database whose catalog is read; without one that of the user's name.
     pub database: Option<String>,
+    /// It is asked to encrypt: `?sslmode=verify-full` of PostgreSQL, `?ssl-mode=VERIFY_IDENTITY` of MySQL.
+    pub encrypts: bool,
+    /// What it is believed by then.
+    pub trust: Option<Arc<Trust>>,
 }
 
 impl Address {
@@ -106,17 +113,34 @@ impl FromStr for Address {
             scheme => return Err(wrong(&format!("{scheme}:// is no database that is known here"))),
         };
         let port = url.port().unwrap_or(port);
-        let mut socket = None;
+        let (mut socket, mut encrypts) = (None, false);
+        let (mode, plain, proved) = match product {
+            Product::MySql => ("ssl-mode", "DISABLED", "VERIFY_IDENTITY"),
+            Product::PostgreSql => ("sslmode", "disable", "verify-full"),
+        };
         for (key, value) in url.query_pairs() {
             match &*key {
+                key if key == mode && value.eq_ignore_ascii_case(proved) => encrypts = true,
+                key if key == mode && value.eq_ignore_ascii_case(plain) => {}
+                key if key == mode => {
+                    let problem = format!(
+                        "{mode}={value} does not look whose certificate the database shows: write {mode}={proved}, and name who vouches for it in database.tls_ca; or {mode}={plain}"
+                    );
+                    return Err(wrong(&problem));
+                }
                 "socket" if value.starts_with('/') => {
                     let path = PathBuf::from(&*value);
                     let is_directory = product == Product::PostgreSql && postgres_socket(&path).is_none();
                     socket = Some(if is_directory { path.join(format!("{SOCKET}{port}")) } else { path });
                 }
                 "socket" => return Err(wrong("socket is an absolute path")),
-                other => return Err(wrong(&format!("{other} is no parameter that is known here; socket is"))),
+                other => {
+                    return Err(wrong(&format!("{other} is no parameter that is known here; socket and {mode} are")));
+                }
             }
+        }
+        if encrypts && socket.is_some() {
+            return Err(wrong(&format!("a socket is not encrypted: leave out {mode}")));
         }
         let host = url.host_str().filter(|host| !host.is_empty());
         if host.is_none() && socket.is_none() {
@@ -132,6 +156,8 @@ impl FromStr for Address {
             user,
             password: url.password().map(decoded),
             database: url.path().strip_prefix('/').filter(|name| !name.is_empty()).map(decoded),
+            encrypts,
+            trust: None,
         })
     }
 }
@@ -161,6 +187,14 @@ mod tests {
             assert_eq!(address.upstream(), Upstream::Unix("/run/postgresql/.s.PGSQL.5433".into()));
             assert_eq!(address.socket_beside(Path::new("/run/v/local"), 7), Path::new("/run/v/.s.PGSQL.7"));
         }
+        for (text, encrypts) in [
+            ("postgres://shop@db/shop?sslmode=verify-full", true),
+            ("postgres://shop@db/shop?sslmode=disable", false),
+            ("mysql://shop@db?ssl-mode=verify_identity", true),
+            ("mysql://shop@db", false),
+        ] {
+            assert_eq!(text.parse::<Address>().unwrap().encrypts, encrypts, "{text}");
+        }
         let address: Address = "mariadb://root@localhost?socket=/run/mysqld.sock".parse().unwrap();
         assert_eq!(address.upstream(), Upstream::Unix("/run/mysqld.sock".into()));
     }
@@ -170,7 +204,13 @@ mod tests {
         for (text, why) in [
             ("127.0.0.1:3306", "not mysql://"),
             ("redis://:secret@a", "redis:// is no database"),
-            ("postgres://u:secret@a/b?sslmode=disable", "sslmode is no parameter"),
+            ("postgres://u:secret@a/b?sslmode=require", "sslmode=require does not look whose certificate"),
+            (
+                "postgres://u:secret@a/b?ssl-mode=DISABLED",
+                "ssl-mode is no parameter that is known here; socket and sslmode are",
+            ),
+            ("mysql://u:secret@a?ssl-mode=PREFERRED", "write ssl-mode=VERIFY_IDENTITY"),
+            ("mysql://u:secret@a?ssl-mode=VERIFY_IDENTITY&socket=/run/m.sock", "a socket is not encrypted"),
             ("mysql://u:secret@a?tls=1", "tls is no parameter"),
             ("mysql://u:secret@a?socket=x", "absolute path"),
             ("mysql:///shop", "no host"),

@@ -9,6 +9,7 @@ use verbena_metrics::{Counter, Family};
 use verbena_relay::{Bracket, Outcome, Rejection};
 use verbena_statements::{Names, Rules, Side};
 
+use crate::capture::Held;
 use crate::explain::said;
 use crate::watch::{Watched, Watchers};
 
@@ -18,6 +19,14 @@ pub(crate) struct Homes {
     pub identity: Arc<[u8]>,
     pub begun: Family<Counter, 1>,
     pub watchers: Arc<Watchers>,
+    /// What is expected in the database's log.
+    pub held: Held,
+}
+
+/// An update, and the commits that it was begun for, as they are expected in the database's log.
+pub(crate) struct Begun {
+    ticket: Ticket,
+    commits: Vec<u64>,
 }
 
 /// What the homes are told that a set of names is.
@@ -30,9 +39,9 @@ pub(crate) fn scope(content: &Content, identity: &[u8], names: &Names) -> Scope 
 
 impl Bracket for Homes {
     type Write = Names;
-    type Ticket = Ticket;
+    type Ticket = Begun;
 
-    async fn begin(&self, writes: Vec<Names>) -> Result<Ticket, Rejection> {
+    async fn begin(&self, writes: Vec<Names>) -> Result<Begun, Rejection> {
         let began = Instant::now();
         let names = Names::joined(Rules::default(), Side::Write, &writes);
         let begun = self.begin_for(&names).await;
@@ -46,10 +55,16 @@ impl Bracket for Homes {
             let (commits, touches) = (writes.len(), said(&names));
             self.watchers.tell(&Watched::Update { commits, touches, result: result.into(), micros });
         }
-        begun
+        // In place before a commit is forwarded, for the log may show it at once.
+        begun.map(|ticket| Begun { ticket, commits: self.held.held(writes) })
     }
 
-    async fn end(&self, ticket: Ticket, outcome: Outcome) -> bool {
+    async fn end(&self, Begun { ticket, commits }: Begun, outcome: Outcome) -> bool {
+        match outcome {
+            Outcome::Answered => self.held.answered(&commits),
+            Outcome::Unsent => self.held.unsent(&commits),
+            Outcome::Unknown => self.held.unknown(&commits),
+        }
         let is_confirmed = match outcome {
             Outcome::Answered => ticket.answered().await == Finish::Answer,
             Outcome::Unsent => {

@@ -1,5 +1,6 @@
 //! What the database says of its tables, read anew after each change of it (rule Q18).
 
+mod encrypted;
 mod fingerprint;
 mod mysql;
 mod partitions;
@@ -9,15 +10,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mysql_async::Conn;
 use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
+use tokio_postgres::Client;
 use verbena_metrics::{Counter, Family};
 use verbena_statements::{Analyser, Dialect, Product as Server, Schema};
 use verbena_terms::{BootClock, Clock, Complaints};
 
 use self::fingerprint::Fingerprint;
+pub(crate) use self::mysql::texts;
+pub(crate) use self::postgres::rows;
 use crate::address::{Address, Product};
 use crate::error::DatabaseError;
 use crate::search::Paths;
@@ -104,6 +110,16 @@ pub(crate) async fn read(
         Product::MySql => Ok(mysql::read(address, before, is_quiet).await?),
         Product::PostgreSql => postgres::read(address, before).await,
     }
+}
+
+/// A connection of MySQL as the relay's own user.
+pub(crate) async fn mysql_connection(address: &Address) -> Result<Conn, CatalogError> {
+    Ok(mysql::connection(address).await?)
+}
+
+/// The same of PostgreSQL, and the task that carries it.
+pub(crate) async fn postgres_connection(address: &Address) -> Result<(Client, JoinHandle<()>), CatalogError> {
+    postgres::connection(address).await
 }
 
 /// The catalog that holds now, for all sessions.
@@ -196,6 +212,17 @@ impl Known {
     pub fn moved(&self) {
         self.state.lock().version += 1;
         self.changed.notify_one();
+    }
+
+    /// The name of a table as the log of the database has it. A partition is its root.
+    pub fn table(&self, space: &[u8], table: &[u8]) -> Vec<u8> {
+        let state = self.state.lock();
+        let Some((_, catalog)) = &state.catalog else { return Schema::name(space, table) };
+        let name = match catalog.schema.folds_tables {
+            true => Schema::name(&space.to_ascii_lowercase(), &table.to_ascii_lowercase()),
+            false => Schema::name(space, table),
+        };
+        catalog.schema.tables.get(&name).and_then(|table| table.root.clone()).unwrap_or(name)
     }
 
     fn version(&self) -> u64 {

@@ -3,16 +3,19 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use verbena_listening::{CertificateError, Certificates, Files};
 use verbena_terms::{Contradiction, section};
 
-use crate::address::Address;
+use crate::address::{Address, Product};
 use crate::error::DatabaseError;
+use crate::trust::Trust;
 
 section! {
     /// The database behind the application, where a relay on its wire tells the caches what pages depend on.
     pub struct DatabaseConfig as "database", checked by DatabaseConfig::check {
-        /// The database: `mysql://USER@HOST:PORT` or `postgres://USER@HOST:PORT/DATABASE`, with `?socket=/PATH` where it is reached by a socket. The user reads the catalog (tables, keys, views, triggers), nothing else; the
+        /// The database: `mysql://USER@HOST:PORT` or `postgres://USER@HOST:PORT/DATABASE`, with `?socket=/PATH` where it is reached by a socket, and `?ssl-mode=VERIFY_IDENTITY` (MySQL) or `?sslmode=verify-full` (PostgreSQL) where by TLS. The user reads the catalog (tables, keys, views, triggers), nothing else; the
         /// application logs in as ever. Without a user nothing is known of the tables, and every page depends on everything.
         ///
         /// Set: a proxy runs a relay, to be written into the application's configuration in the place of the database. Not set: none runs.
@@ -26,6 +29,19 @@ section! {
         /// Pages are made of the database alone: of nothing that the application keeps beside it from one request to the next (a variable, a file, memcached, APCu), and that is
         /// not in what it reads there. This is a promise; what rests on it is in docs/howto/dependencies-from-sql.md. With it pages have lists of what they depend on; without it each depends on everything.
         pub complete: bool as "BOOL" = false,
+        /// Read the database's own log of changes, and purge what went around the relay a moment after it took effect: a weaker net, for what another connection than the relay's has changed. MySQL and MariaDB:
+        /// `binlog_format = ROW`, and the privileges REPLICATION SLAVE and BINLOG MONITOR (REPLICATION CLIENT) for the user of `to`. PostgreSQL: `wal_level = logical`, the role's attribute REPLICATION, and a publication `verbena`.
+        pub capture: bool as "BOOL" = false,
+        /// The certificate that the relay shows to clients that ask for TLS, with those that vouch for it, PEM. It is read again when it changes, and that of `tls_key`; connections stay. Clients that ask for none are served too.
+        ///
+        /// Not set: the relay speaks no TLS with clients.
+        pub tls_cert: Option<PathBuf> as "FILE" = None,
+        /// The private key of `tls_cert`, PEM.
+        pub tls_key: Option<PathBuf> as "FILE" = None,
+        /// Who vouches for the certificate of a database that is reached by TLS, PEM; no others are believed then.
+        ///
+        /// Not set: the authorities of the system.
+        pub tls_ca: Option<PathBuf> as "FILE" = None,
     }
 }
 
@@ -43,7 +59,25 @@ impl DatabaseConfig {
                 .map_err(|error| setting("password_file", format!("{}: {error}", file.display())))?;
             address.password = text.lines().next().map(str::to_owned);
         }
+        if address.encrypts {
+            let trust = Trust::new(self.tls_ca.as_deref(), &address.host);
+            address.trust = Some(Arc::new(trust.map_err(|problem| setting("tls_ca", problem))?));
+        }
         Ok(Some(address))
+    }
+
+    /// The certificate for clients; none where the relay speaks no TLS with them.
+    ///
+    /// # Errors
+    /// It cannot be used.
+    pub(crate) fn certificates(&self) -> Result<Option<Arc<Certificates>>, DatabaseError> {
+        let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else { return Ok(None) };
+        let files = Files { certificate: certificate.clone(), key: key.clone() };
+        let wrong = |error| match error {
+            CertificateError::File { key, problem } => DatabaseError::Setting { key, problem },
+            CertificateError::Tls(problem) => DatabaseError::Setting { key: "tls_cert", problem },
+        };
+        Ok(Some(Certificates::open(vec![files]).map_err(wrong)?))
     }
 
     fn check(&self) -> Vec<Contradiction> {
@@ -61,6 +95,39 @@ impl DatabaseConfig {
             None if self.complete => found.push(Contradiction::new("complete", "no relay runs without database.to")),
             None if self.listen.is_some() => {
                 found.push(Contradiction::new("listen", "no relay runs without database.to"))
+            }
+            _ => {}
+        }
+        match self.to.as_ref().map(|to| to.parse::<Address>()) {
+            None if self.capture => found.push(Contradiction::new("capture", "no relay runs without database.to")),
+            Some(Ok(address)) if self.capture && address.user.is_none() => {
+                let problem =
+                    "without a user in database.to the database's log cannot be read: write USER@ before the host";
+                found.push(Contradiction::new("capture", problem));
+            }
+            _ => {}
+        }
+        if self.tls_cert.is_some() != self.tls_key.is_some() {
+            let (key, other) = if self.tls_cert.is_some() { ("tls_key", "tls_cert") } else { ("tls_cert", "tls_key") };
+            found.push(Contradiction::new(
+                key,
+                format!("database.{other} stands alone: a certificate goes with its key"),
+            ));
+        }
+        match self.to.as_ref().map(|to| to.parse::<Address>()) {
+            None if self.tls_cert.is_some() => {
+                found.push(Contradiction::new("tls_cert", "no relay runs without database.to"))
+            }
+            Some(Ok(address)) if self.tls_ca.is_some() && !address.encrypts => {
+                let mode = match address.product {
+                    Product::MySql => "?ssl-mode=VERIFY_IDENTITY",
+                    Product::PostgreSql => "?sslmode=verify-full",
+                };
+                let problem = format!("the database is not asked for TLS: write {mode} behind database.to");
+                found.push(Contradiction::new("tls_ca", problem));
+            }
+            None if self.tls_ca.is_some() => {
+                found.push(Contradiction::new("tls_ca", "no relay runs without database.to"))
             }
             _ => {}
         }

@@ -64,9 +64,10 @@ pub async fn explain(address: &Address, default: Option<&str>, statement: &[u8])
 pub(crate) fn said(names: &Names) -> Vec<String> {
     let Names::Of(tables) = names else { return vec!["everything".into()] };
     let all = tables.iter().flat_map(|(table, set)| set.iter().map(move |name| (table, name)));
-    all.map(|(table, name)| {
-        let table = String::from_utf8_lossy(table).replace('\0', ".");
-        format!("{table}: {name}")
-    })
-    .collect()
+    all.map(|(table, name)| format!("{}: {name}", spoken(table))).collect()
+}
+
+/// The name of a table, for people.
+pub(crate) fn spoken(table: &[u8]) -> String {
+    String::from_utf8_lossy(table).replace('\0', ".")
 }

@@ -16,6 +16,7 @@
 
 mod address;
 mod bracket;
+mod capture;
 mod catalog;
 mod config;
 mod elsewhere;
@@ -26,6 +27,7 @@ mod postgres;
 mod search;
 mod session;
 mod start;
+mod trust;
 mod watch;
 
 pub use address::{Address, Product};
@@ -34,4 +36,5 @@ pub use config::DatabaseConfig;
 pub use error::DatabaseError;
 pub use explain::{Explanation, explain};
 pub use start::{Bound, Database};
+pub use trust::Trust;
 pub use watch::{NamedBy, Watched, watch_socket};

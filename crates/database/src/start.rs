@@ -11,16 +11,17 @@ use parking_lot::Mutex;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use verbena_content::service::Content;
-use verbena_listening::Port;
+use verbena_listening::{Certificates, Port};
 use verbena_metrics::Registry;
 use verbena_reads::Recorder;
 use verbena_relay::mysql::Mysql;
 use verbena_relay::postgres::Postgres;
-use verbena_relay::{KeptSocket, Limits, Listener, ServeLimits, bind_socket, serve};
+use verbena_relay::{KeptSocket, Limits, Listener, ServeLimits, Tls, bind_socket, serve};
 use verbena_statements::{FillRules, Fills};
 
 use crate::address::{Address, Product};
 use crate::bracket::Homes;
+use crate::capture::{Capture, Held};
 use crate::catalog::Known;
 use crate::config::DatabaseConfig;
 use crate::elsewhere::Recorded;
@@ -35,6 +36,8 @@ const FOR_ALL: u32 = 0o666;
 const FOR_THIS_USER: u32 = 0o600;
 /// How often it is looked whether statements may be passed.
 const LOOKS_EVERY: Duration = Duration::from_millis(10);
+/// How often it is looked whether there are other certificates.
+const RENEWED_EVERY: Duration = Duration::from_secs(1);
 
 /// A relay that runs on a thread of its own.
 pub struct Database {
@@ -53,6 +56,8 @@ pub struct Bound {
     port: Port,
     upstream: Address,
     is_complete: bool,
+    captures: bool,
+    certificates: Option<Arc<Certificates>>,
 }
 
 impl Bound {
@@ -63,9 +68,10 @@ impl Bound {
     /// Why there can be none.
     pub fn of(config: &DatabaseConfig) -> Result<Option<Bound>, DatabaseError> {
         let Some(upstream) = config.address()? else { return Ok(None) };
+        let certificates = config.certificates()?;
         let listen = config.listen.unwrap_or_else(|| upstream.beside());
         let port = Port::take(listen).map_err(|reason| DatabaseError::Listen { address: listen, reason })?;
-        Ok(Some(Bound { port, upstream, is_complete: config.complete }))
+        Ok(Some(Bound { port, upstream, is_complete: config.complete, captures: config.capture, certificates }))
     }
 }
 
@@ -81,7 +87,9 @@ impl Database {
         helper: &Path,
         registry: &Registry,
     ) -> Result<Database, DatabaseError> {
-        let Bound { port, upstream, is_complete } = bound;
+        let Bound { port, upstream, is_complete, captures, certificates } = bound;
+        let tls = tls(certificates.as_ref(), &upstream)?;
+        let encryption = tls.encryption();
         let listen = port.address();
         let failed = |reason| DatabaseError::Listen { address: listen, reason };
         let listener = port.listen().map_err(failed)?;
@@ -127,7 +135,29 @@ impl Database {
         let watchers = Arc::new(Watchers::default());
         let shared =
             Arc::new(Shared { known: known.clone(), fills: fills.clone(), statements, watchers: watchers.clone() });
-        let homes = Homes { content, identity, begun, watchers: watchers.clone() };
+        let held = if captures { Held::new() } else { Held::default() };
+        let (is_captured, captured) = watch::channel(!captures);
+        let capture = match captures {
+            true => {
+                let seen = registry.family(
+                    "verbena_database_captured_total",
+                    "Transactions that the database's log has shown, by whether the relay had held them or they went around it.",
+                    ["by"],
+                    4,
+                )?;
+                let (content, identity) = (content.clone(), identity.clone());
+                Some(Capture {
+                    held: held.clone(),
+                    content,
+                    identity,
+                    known: known.clone(),
+                    seen,
+                    is_read: is_captured,
+                })
+            }
+            false => None,
+        };
+        let homes = Homes { content, identity, begun, watchers: watchers.clone(), held };
         let (stop, mut stopped) = watch::channel(false);
         let (catalog_of, to, product) = (upstream.clone(), upstream.upstream(), upstream.product);
         let kept_at = socket.clone();
@@ -139,13 +169,20 @@ impl Database {
                 Err(error) => return tracing::error!(%error, "the relay's listeners cannot be used"),
             };
             let shown = UnixListener::from_std(watched).map(|listener| tokio::spawn(watchers.serve(listener)));
-            let keeper = catalog_of.user.is_some().then(|| tokio::spawn(known.clone().keep(catalog_of, looked)));
+            let keeper =
+                catalog_of.user.is_some().then(|| tokio::spawn(known.clone().keep(catalog_of.clone(), looked)));
             let (reads, is_read) = watch::channel(true);
             let reads = Arc::new(reads);
             let rests = keeper.is_some().then(|| tokio::spawn(known.rest(reads.clone())));
             let (passes, is_passed) = watch::channel(recorder.is_none());
             let passes = recorder.map(|recorder| tokio::spawn(pass(recorder, is_read.clone(), passes)));
             let is_read = if passes.is_some() { is_passed } else { is_read };
+            let log_of = catalog_of.clone();
+            let captures = capture.map(|capture| tokio::spawn(capture.run(log_of)));
+            let (both, is_both) = watch::channel(false);
+            let joins = captures.is_some().then(|| tokio::spawn(join([is_read.clone(), captured], both)));
+            let is_read = if joins.is_some() { is_both } else { is_read };
+            let renewals = certificates.map(|certificates| tokio::spawn(renew(certificates)));
             let told = async move {
                 // Its sender is gone with the proxy.
                 let _ = stopped.wait_for(|stop| *stop).await;
@@ -153,16 +190,20 @@ impl Database {
             let limits = ServeLimits::default();
             match product {
                 Product::MySql => {
-                    let conversation = move || Mysql::new(Session::new(shared.clone()), Limits::default());
-                    serve((listeners, is_read), to, limits, homes, conversation, told).await;
+                    let conversation =
+                        move || Mysql::new(Session::new(shared.clone()), Limits::default()).encrypting(encryption);
+                    serve((listeners, is_read), (to, tls), limits, homes, conversation, told).await;
                 }
                 Product::PostgreSql => {
-                    let conversation = move || Postgres::new(postgres::Session::new(shared.clone()), Limits::default());
-                    serve((listeners, is_read), to, limits, homes, conversation, told).await;
+                    let conversation = move || {
+                        let session = postgres::Session::new(shared.clone());
+                        Postgres::new(session, Limits::default()).encrypting(encryption)
+                    };
+                    serve((listeners, is_read), (to, tls), limits, homes, conversation, told).await;
                 }
             }
             drop(reads);
-            for task in [keeper, rests, passes].into_iter().flatten().chain(shown.ok()) {
+            for task in [keeper, rests, passes, captures, joins, renewals].into_iter().flatten().chain(shown.ok()) {
                 task.abort();
             }
         };
@@ -227,6 +268,22 @@ impl Database {
     }
 }
 
+fn tls(certificates: Option<&Arc<Certificates>>, upstream: &Address) -> Result<Tls, DatabaseError> {
+    // Clients of PostgreSQL 17 ask for this protocol.
+    let clients = certificates.map(|certificates| certificates.server(&[b"postgresql"])).transpose();
+    let clients = clients.map_err(|error| DatabaseError::Setting { key: "tls_cert", problem: error.to_string() })?;
+    let server = upstream.trust.as_ref().map(|trust| (trust.client.clone(), trust.name.clone()));
+    Ok(Tls { clients, server })
+}
+
+/// Reads certificates again when their files change.
+async fn renew(certificates: Arc<Certificates>) {
+    loop {
+        tokio::time::sleep(RENEWED_EVERY).await;
+        certificates.refresh(false);
+    }
+}
+
 /// Clients are read while the catalog is known, and the proxies of the cluster know of this relay (rule Q19).
 async fn pass(recorder: Recorder, mut is_read: watch::Receiver<bool>, passes: watch::Sender<bool>) {
     loop {
@@ -239,6 +296,20 @@ async fn pass(recorder: Recorder, mut is_read: watch::Receiver<bool>, passes: wa
                 }
             }
             () = tokio::time::sleep(LOOKS_EVERY) => {}
+        }
+    }
+}
+
+/// Says when both are true, for as long as they are there.
+async fn join(mut of: [watch::Receiver<bool>; 2], both: watch::Sender<bool>) {
+    loop {
+        let [one, other] = of.each_mut().map(|one| *one.borrow_and_update());
+        let now = one && other;
+        both.send_if_modified(|both| std::mem::replace(both, now) != now);
+        let [first, second] = &mut of;
+        let changed = tokio::select! { changed = first.changed() => changed, changed = second.changed() => changed };
+        if changed.is_err() {
+            return;
         }
     }
 }

@@ -16,8 +16,10 @@ pub trait Conversation: Send {
     fn client_closed(&mut self);
     /// The server sends no more.
     fn server_closed(&mut self);
-    /// There is no server, and never was: the client is told so as its protocol has it, and then the connection closes.
+    /// There is no server, and never was, or TLS with it failed: the client is told so as its protocol has it, and then the connection closes.
     fn unreachable(&mut self, problem: &str);
+    /// The TLS that [`Action::Encrypt`] asked for is there. What comes from now on is what it carries.
+    fn encrypted(&mut self, end: End);
     /// The bracket that [`Action::Begin`] asked for is acknowledged by every home, or is not.
     fn begun(&mut self, result: Result<(), Rejection>);
     /// The bracket that [`Action::End`] ended is confirmed, or is not.
@@ -41,9 +43,35 @@ pub enum Action<W> {
     Begin(W),
     /// End it, and say [`Conversation::ended`]. The bytes of the answer stay back until then.
     End(Outcome),
+    /// Send this end what it is still to be sent, begin TLS with it, and say [`Conversation::encrypted`], or that it
+    /// [closed](Conversation::client_closed) or is [unreachable](Conversation::unreachable).
+    Encrypt {
+        /// Which.
+        end: End,
+        /// What has come of its TLS already.
+        begun: Vec<u8>,
+    },
     /// Send what both sides are still to be sent, then close both. No later action comes but `End`, where a `Begin`
     /// is still unanswered or unended.
     Close(Option<Error>),
+}
+
+/// An end of a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The application.
+    Client,
+    /// The database.
+    Server,
+}
+
+/// Where connections are encrypted. The relay is an end of TLS on both sides, because it reads what passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Encryption {
+    /// Clients that ask for TLS get it.
+    pub clients: bool,
+    /// Nothing is sent to the server in clear but the request for TLS.
+    pub server: bool,
 }
 
 /// What is known of a bracketed command when its bracket ends.

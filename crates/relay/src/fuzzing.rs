@@ -4,11 +4,12 @@
 //! input:  step*      step: code : 1, and behind a code of bytes  length : 1 | bytes
 //! code, its lowest three bits:  0, 1 the client's bytes   2, 3 the server's   4 the bracket is begun or not
 //!                               5 its end is confirmed or not   6 the client closes   7 the server closes
+//! The first code also says where there is TLS: 0x40 for clients, 0x80 with the server.
 //! ```
 
 use crate::mysql::Mysql;
 use crate::postgres::Postgres;
-use crate::{Action, Column, Command, Conversation, Judge, Limits, Rejection, Row, State, Verdict};
+use crate::{Action, Column, Command, Conversation, Encryption, Judge, Limits, Rejection, Row, State, Verdict};
 
 /// What one input led to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub struct Reached {
     pub to_client: usize,
     /// Bytes that the server was sent.
     pub to_server: usize,
+    /// Ends at which TLS began.
+    pub encrypted: usize,
     /// Whether the relay closed the connection.
     pub is_closed: bool,
 }
@@ -34,7 +37,7 @@ const LIMITS: Limits =
 /// # Panics
 /// If a held command passes before its bracket is begun, or its answer before the end of that is confirmed.
 pub fn mysql_conversation(input: &[u8]) -> Reached {
-    drive(Mysql::new(Words::default(), LIMITS), input)
+    drive(Mysql::new(Words::default(), LIMITS).encrypting(encryption(input)), input)
 }
 
 /// A conversation of PostgreSQL.
@@ -42,7 +45,12 @@ pub fn mysql_conversation(input: &[u8]) -> Reached {
 /// # Panics
 /// Likewise.
 pub fn postgres_conversation(input: &[u8]) -> Reached {
-    drive(Postgres::new(Words::default(), LIMITS), input)
+    drive(Postgres::new(Words::default(), LIMITS).encrypting(encryption(input)), input)
+}
+
+fn encryption(input: &[u8]) -> Encryption {
+    let first = input.first().copied().unwrap_or_default();
+    Encryption { clients: first & 0x40 != 0, server: first & 0x80 != 0 }
 }
 
 /// Holds what has one of these words, and looks at each value of a row.
@@ -125,6 +133,12 @@ fn drive(mut machine: impl Conversation<Write = ()>, input: &[u8]) -> Reached {
                 Action::End(_) => {
                     assert!(owes == Owes::Answer, "an end of no bracket");
                     (owes, reached.ended) = (Owes::Ended, reached.ended + 1);
+                }
+                Action::Encrypt { end, .. } => {
+                    let more = [machine.to_client().len(), machine.to_server().len()];
+                    assert_eq!(more, [0, 0], "bytes behind the request for TLS");
+                    reached.encrypted += 1;
+                    machine.encrypted(end);
                 }
                 Action::Close(_) => reached.is_closed = true,
             }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{Action, Error, Outcome, Rejection};
+use crate::{Action, End, Error, Outcome, Rejection};
 
 /// Where a held command stands.
 ///
@@ -57,14 +57,25 @@ impl<W> Gate<W> {
         !self.is_closed && !self.client_is_gone
     }
 
-    pub(crate) fn next_action(&mut self) -> Option<Action<W>> {
-        self.actions.pop_front()
-    }
-
     /// A command is held: its bracket is to be begun.
     pub(crate) fn ask(&mut self, write: W) {
         self.hold = Hold::Asked;
         self.actions.push_back(Action::Begin(write));
+    }
+
+    /// TLS begins at this end.
+    pub(crate) fn encrypt(&mut self, end: End) {
+        self.actions.push_back(Action::Encrypt { end, begun: Vec::new() });
+    }
+
+    /// The next action. What of the client's bytes lies behind its request for TLS belongs to that.
+    pub(crate) fn next_action(&mut self, backlog: &mut Vec<u8>) -> Option<Action<W>> {
+        match self.actions.pop_front()? {
+            Action::Encrypt { end: End::Client, .. } => {
+                Some(Action::Encrypt { end: End::Client, begun: std::mem::take(backlog) })
+            }
+            action => Some(action),
+        }
     }
 
     /// Says whether the conversation goes on with the held command.

@@ -22,9 +22,10 @@ pub mod postgres;
 mod serve;
 mod shared;
 mod socket;
+mod tls;
 
 pub use bracket::Bracket;
-pub use conversation::{Action, Conversation, Error, Limits, Outcome, Rejection};
+pub use conversation::{Action, Conversation, Encryption, End, Error, Limits, Outcome, Rejection};
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use fuzzing::{Reached, mysql_conversation, postgres_conversation};
@@ -32,3 +33,4 @@ pub use judge::{Answer, Column, Command, Format, Judge, Kind, Login, Origin, Row
 pub use serve::{ServeLimits, serve};
 pub use shared::{Shared, Step};
 pub use socket::{KeptSocket, Listener, Upstream, bind_socket};
+pub use tls::Tls;

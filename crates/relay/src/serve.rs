@@ -13,7 +13,8 @@ use verbena_terms::{BootClock, Clock, Complaints};
 
 use crate::bracket::{Begin, Bracket, Brackets};
 use crate::socket::{Listener, Socket, Upstream};
-use crate::{Action, Conversation, Rejection};
+use crate::tls::{Stream, Tls};
+use crate::{Action, Conversation, End, Rejection};
 
 /// How often it is said that the database cannot be reached.
 const SAYS_EVERY: Duration = Duration::from_secs(60);
@@ -50,7 +51,7 @@ impl Default for ServeLimits {
 /// `conversation` makes the machine of a new connection. Clients are read only while `reads` says so; its sender must stay for as long.
 pub async fn serve<B, C>(
     (listeners, reads): (Vec<Listener>, watch::Receiver<bool>),
-    upstream: Upstream,
+    (upstream, tls): (Upstream, Tls),
     limits: ServeLimits,
     bracket: B,
     conversation: impl Fn() -> C,
@@ -81,11 +82,12 @@ pub async fn serve<B, C>(
                     limits,
                     stopping: stopping.clone(),
                     reads: reads.clone(),
+                    upstream: upstream.clone(),
+                    tls: tls.clone(),
                     unreachable: unreachable.clone(),
                 };
-                let upstream = upstream.clone();
                 connections.spawn(async move {
-                    connection.open(client, upstream).await;
+                    connection.open(client).await;
                     drop(permit);
                 });
             }
@@ -125,11 +127,25 @@ struct Connection<B: Bracket, C> {
     stopping: watch::Receiver<Option<Instant>>,
     /// Whether clients are read.
     reads: watch::Receiver<bool>,
+    upstream: Upstream,
+    tls: Tls,
     unreachable: Arc<Mutex<Complaints>>,
 }
 
+/// What the machine asked for, and has not got.
+#[derive(Default)]
+struct Pending {
+    held: Held,
+    /// TLS at an end that is still to be sent something in clear, and what has come of it.
+    encrypts: Option<(End, Vec<u8>)>,
+    /// Set when the machine has said `Close`.
+    closes_at: Option<Instant>,
+}
+
 /// The bracket of the held command.
+#[derive(Default)]
 enum Held {
+    #[default]
     None,
     Beginning(Begin),
     Open(u64),
@@ -146,37 +162,39 @@ enum Event {
 }
 
 impl<B: Bracket, C: Conversation<Write = B::Write>> Connection<B, C> {
-    async fn open(self, client: Socket, upstream: Upstream) {
-        let problem = match timeout(self.limits.connect, upstream.connect()).await {
-            Ok(Ok(server)) => return self.run(client, server).await,
+    async fn open(self, client: Socket) {
+        let client = Stream::new(client);
+        let problem = match timeout(self.limits.connect, self.upstream.connect()).await {
+            Ok(Ok(server)) => return self.run(client, Stream::new(server)).await,
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer in {} s", self.limits.connect.as_secs()),
         };
-        if let Some(more) = self.unreachable.lock().unwrap_or_else(PoisonError::into_inner).another(BootClock.now()) {
-            tracing::warn!(%upstream, problem, connections = more, "the database cannot be reached: clients are told so");
-        }
-        self.refuse(client, &format!("verbena: the database at {upstream} cannot be reached: {problem}")).await;
+        self.complain(&problem);
+        let told = format!("verbena: the database at {} cannot be reached: {problem}", self.upstream);
+        self.refuse(client, &told).await;
     }
 
     /// Tells the client that there is no server, when it has said as much as it must.
-    async fn refuse(mut self, client: Socket, problem: &str) {
+    async fn refuse(mut self, mut client: Stream, problem: &str) {
         self.machine.unreachable(problem);
         let linger = self.limits.linger;
         let told = async {
-            let mut is_last = false;
-            while client.flush(self.machine.to_client()).is_ok() {
-                while let Some(action) = self.machine.next_action() {
-                    is_last |= matches!(action, Action::Close(_));
+            let mut pending = Pending::default();
+            loop {
+                self.act(&mut pending);
+                if client.flush(self.machine.to_client()).is_err() || !self.encrypt_client(&mut pending, &mut client) {
+                    return;
                 }
-                match self.machine.to_client().is_empty() {
-                    true if is_last => return,
+                match self.machine.to_client().is_empty() && !client.owes() {
+                    true if pending.closes_at.is_some() => return client.close(),
                     true if client.readable().await.is_err() => return,
                     false if client.writable().await.is_err() => return,
                     false => continue,
                     true => {}
                 }
-                if !read(&client, |bytes| self.machine.client(bytes)) {
-                    return;
+                match self.read_client(&mut client) {
+                    Ok(true) => {}
+                    Ok(false) | Err(_) => return,
                 }
             }
         };
@@ -184,13 +202,11 @@ impl<B: Bracket, C: Conversation<Write = B::Write>> Connection<B, C> {
         let _ = timeout(linger, told).await;
     }
 
-    async fn run(mut self, client: Socket, server: Socket) {
-        let mut held = Held::None;
-        // Set when the machine has said `Close`.
-        let mut closes_at = None;
+    async fn run(mut self, mut client: Stream, mut server: Stream) {
+        let mut pending = Pending::default();
         let (mut client_writes, mut server_writes) = (true, true);
         loop {
-            self.act(&mut held, &mut closes_at);
+            self.act(&mut pending);
             if client_writes && client.flush(self.machine.to_client()).is_err() {
                 client_writes = false;
                 self.machine.client_closed();
@@ -205,55 +221,129 @@ impl<B: Bracket, C: Conversation<Write = B::Write>> Connection<B, C> {
             if !server_writes {
                 self.machine.to_server().clear();
             }
+            if !self.encrypt_client(&mut pending, &mut client) {
+                self.machine.client_closed();
+            }
+            self.encrypt_server(&mut pending, &mut server);
             // The server has room for what waited.
             if self.machine.to_server().is_empty() {
                 self.machine.client(&[]);
             }
-            if self.act(&mut held, &mut closes_at) || !self.machine.to_server().is_empty() && server_writes {
+            // It asks for something, perhaps for TLS behind what is to be sent first.
+            if self.act(&mut pending) {
+                continue;
+            }
+            if !self.machine.to_server().is_empty() && server_writes {
                 let _ = server.flush(self.machine.to_server());
             }
-            let is_flushed = self.machine.to_client().is_empty() && self.machine.to_server().is_empty();
-            if let Some(at) = closes_at
+            let is_flushed = self.machine.to_client().is_empty()
+                && self.machine.to_server().is_empty()
+                && !(client_writes && client.owes());
+            if let Some(at) = pending.closes_at
                 && (is_flushed || at <= Instant::now())
-                && matches!(held, Held::None)
+                && matches!(pending.held, Held::None)
             {
-                return;
+                client.close();
+                return server.close();
             }
-            let event = self.wait(&client, &server, &mut held, closes_at).await;
-            self.take(event, &client, &server, &mut held);
+            let event = self.wait(&client, &server, &mut pending).await;
+            self.take(event, &mut client, &mut server, &mut pending);
         }
     }
 
+    /// Begins TLS with the client once it has been sent all that goes in clear. False: there can be none.
+    fn encrypt_client(&mut self, pending: &mut Pending, client: &mut Stream) -> bool {
+        match pending.encrypts.take_if(|(end, _)| *end == End::Client && self.machine.to_client().is_empty()) {
+            Some((end, begun)) => match client.encrypt(&self.tls, end, &begun) {
+                Ok(()) => true,
+                Err(error) => {
+                    tracing::info!(%error, "a client of the relay began no TLS");
+                    false
+                }
+            },
+            None => true,
+        }
+    }
+
+    /// The same with the server.
+    fn encrypt_server(&mut self, pending: &mut Pending, server: &mut Stream) {
+        let begins = pending.encrypts.take_if(|(end, _)| *end == End::Server && self.machine.to_server().is_empty());
+        if let Some((end, begun)) = begins
+            && let Err(error) = server.encrypt(&self.tls, end, &begun)
+        {
+            self.untrusted(error);
+        }
+    }
+
+    /// TLS with the database failed: the log and the client are told.
+    fn untrusted(&mut self, error: io::Error) {
+        let error = verbena_listening::of_handshake(error);
+        let problem = format!("verbena: no TLS with the database at {}: {error}", self.upstream);
+        self.complain(&problem);
+        self.machine.unreachable(&problem);
+    }
+
+    fn complain(&self, problem: &str) {
+        if let Some(more) = self.unreachable.lock().unwrap_or_else(PoisonError::into_inner).another(BootClock.now()) {
+            tracing::warn!(upstream = %self.upstream, problem, connections = more, "the database cannot be reached: clients are told so");
+        }
+    }
+
+    fn read_client(&mut self, client: &mut Stream) -> io::Result<bool> {
+        let is_open = BUFFER.with_borrow_mut(|buffer| client.read(buffer, |bytes| self.machine.client(bytes)))?;
+        if client.agrees() {
+            self.machine.encrypted(End::Client);
+            // What came with the end of the handshake.
+            self.machine.client(&[]);
+        }
+        Ok(is_open)
+    }
+
+    fn read_server(&mut self, server: &mut Stream) -> io::Result<bool> {
+        let is_open = BUFFER.with_borrow_mut(|buffer| server.read(buffer, |bytes| self.machine.server(bytes)))?;
+        if server.agrees() {
+            self.machine.encrypted(End::Server);
+        }
+        Ok(is_open)
+    }
+
     /// Carries out what the machine asks for; says whether it asked.
-    fn act(&mut self, held: &mut Held, closes_at: &mut Option<Instant>) -> bool {
+    fn act(&mut self, pending: &mut Pending) -> bool {
         let mut acted = false;
         while let Some(action) = self.machine.next_action() {
             acted = true;
             match action {
-                Action::Begin(write) => *held = Held::Beginning(self.brackets.begin(write)),
+                Action::Begin(write) => pending.held = Held::Beginning(self.brackets.begin(write)),
                 Action::End(outcome) => {
-                    if let Held::Open(member) = *held {
-                        *held = Held::Ending(self.brackets.end(member, outcome));
+                    if let Held::Open(member) = pending.held {
+                        pending.held = Held::Ending(self.brackets.end(member, outcome));
                     }
                 }
+                Action::Encrypt { end, begun } => pending.encrypts = Some((end, begun)),
                 Action::Close(error) => {
                     if let Some(error) = error {
                         tracing::warn!(%error, "the relay closes a connection");
                     }
-                    *closes_at = Some(Instant::now() + self.limits.linger);
+                    pending.closes_at = Some(Instant::now() + self.limits.linger);
                 }
             }
         }
         acted
     }
 
-    async fn wait(&mut self, client: &Socket, server: &Socket, held: &mut Held, closes_at: Option<Instant>) -> Event {
+    async fn wait(&mut self, client: &Stream, server: &Stream, pending: &mut Pending) -> Event {
+        let closes_at = pending.closes_at;
         let is_open = closes_at.is_none();
         let to_client = self.machine.to_client().len();
         let to_server = self.machine.to_server().len();
         let is_read = *self.reads.borrow_and_update();
-        let reads_client = is_read && is_open && to_server == 0 && self.machine.reads_client();
-        let reads_server = is_open && to_client < self.limits.buffer_bytes;
+        let encrypts = pending.encrypts.as_ref().map(|(end, _)| *end);
+        let reads_client =
+            is_read && is_open && to_server == 0 && encrypts != Some(End::Client) && self.machine.reads_client();
+        let reads_server = is_open && to_client < self.limits.buffer_bytes && encrypts != Some(End::Server);
+        // What a handshake keeps from being written goes when something was read.
+        let writes_client = to_client > 0 && !client.is_agreeing() || client.owes();
+        let writes_server = to_server > 0 && !server.is_agreeing() || server.owes();
         let stop_at = *self.stopping.borrow();
         if stop_at.is_some() && is_open && self.machine.is_idle() {
             self.machine.server_closed();
@@ -262,9 +352,9 @@ impl<B: Bracket, C: Conversation<Write = B::Write>> Connection<B, C> {
         tokio::select! {
             _ = client.readable(), if reads_client => Event::Client,
             _ = server.readable(), if reads_server => Event::Server,
-            _ = client.writable(), if to_client > 0 => Event::Again,
-            _ = server.writable(), if to_server > 0 => Event::Again,
-            event = held.next() => event,
+            _ = client.writable(), if writes_client => Event::Again,
+            _ = server.writable(), if writes_server => Event::Again,
+            event = pending.held.next() => event,
             // An end of the sender says nothing more.
             Ok(()) = self.reads.changed(), if !is_read => Event::Again,
             _ = self.stopping.changed(), if stop_at.is_none() => Event::Again,
@@ -276,28 +366,36 @@ impl<B: Bracket, C: Conversation<Write = B::Write>> Connection<B, C> {
         }
     }
 
-    fn take(&mut self, event: Event, client: &Socket, server: &Socket, held: &mut Held) {
+    fn take(&mut self, event: Event, client: &mut Stream, server: &mut Stream, pending: &mut Pending) {
         match event {
             Event::Again => {}
             Event::Client => {
-                if !read(client, |bytes| self.machine.client(bytes)) {
-                    self.machine.client_closed();
+                let is_agreeing = client.is_agreeing();
+                match self.read_client(client) {
+                    Ok(true) => return,
+                    Err(error) if is_agreeing => tracing::info!(%error, "a client of the relay began no TLS"),
+                    Ok(false) | Err(_) => {}
                 }
+                self.machine.client_closed();
             }
             Event::Server => {
-                if !read(server, |bytes| self.machine.server(bytes)) {
-                    self.machine.server_closed();
+                let is_agreeing = server.is_agreeing();
+                match self.read_server(server) {
+                    Ok(true) => {}
+                    Err(error) if is_agreeing => self.untrusted(error),
+                    Ok(false) if is_agreeing => self.untrusted(io::ErrorKind::UnexpectedEof.into()),
+                    Ok(false) | Err(_) => self.machine.server_closed(),
                 }
             }
             Event::Begun(result) => {
-                *held = match held {
+                pending.held = match &pending.held {
                     Held::Beginning(begin) if result.is_ok() => Held::Open(begin.member),
                     _ => Held::None,
                 };
                 self.machine.begun(result);
             }
             Event::Ended(is_confirmed) => {
-                *held = Held::None;
+                pending.held = Held::None;
                 self.machine.ended(is_confirmed);
             }
         }
@@ -319,16 +417,4 @@ impl Held {
 thread_local! {
     /// What is read of a socket goes through the machine at once, so connections need no buffer of their own.
     static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; 64 << 10]);
-}
-
-/// Reads once and gives the bytes to `take`. False at the end.
-fn read(socket: &Socket, take: impl FnOnce(&[u8])) -> bool {
-    BUFFER.with_borrow_mut(|buffer| match socket.try_read(buffer) {
-        Ok(0) => false,
-        Ok(count) => {
-            take(&buffer[..count]);
-            true
-        }
-        Err(error) => matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
-    })
 }

@@ -27,12 +27,18 @@ impl Mariadb {
         if !has("mariadbd", &["--version"]) || !has("mariadb", &["--version"]) {
             return None;
         }
-        let server = Arc::new(Self::start());
+        let server = Arc::new(Self::start(&[]));
         *running = Arc::downgrade(&server);
         Some(server)
     }
 
-    fn start() -> Self {
+    /// One that is started with these options too, for a test that wants its own; nothing where it is not installed.
+    pub fn with(options: &[&str]) -> Option<Self> {
+        let is_there = has("mariadbd", &["--version"]) && has("mariadb", &["--version"]);
+        is_there.then(|| Self::start(options))
+    }
+
+    fn start(options: &[&str]) -> Self {
         let directory = tempfile::Builder::new().prefix("mariadb-").tempdir().unwrap();
         let data = directory.path().join("data");
         let user = output(Command::new("id").arg("-un"));
@@ -54,7 +60,8 @@ impl Mariadb {
             .arg("--no-defaults")
             .args(&common)
             .arg(format!("--socket={}", directory.path().join("server.sock").display()))
-            .args(["--skip-networking", "--local-infile=1", "--max-allowed-packet=1G", "--innodb-buffer-pool-size=32M"])
+            .args(if options.is_empty() { &["--skip-networking"][..] } else { options })
+            .args(["--local-infile=1", "--max-allowed-packet=1G", "--innodb-buffer-pool-size=32M"])
             .args(["--innodb-flush-log-at-trx-commit=0", "--innodb-lock-wait-timeout=60"])
             .stdout(Stdio::null())
             .stderr(log)

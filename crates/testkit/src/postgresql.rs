@@ -13,6 +13,7 @@ use crate::programs::{has, output, wait_for};
 /// A server with a socket and no port. It is stopped when the last test lets go of it.
 pub struct Postgresql {
     pub directory: TempDir,
+    port: String,
     child: Child,
 }
 
@@ -29,12 +30,18 @@ impl Postgresql {
         if !has("psql", &["--version"]) {
             return None;
         }
-        let server = Arc::new(Self::start(&programs));
+        let server = Arc::new(Self::start(&programs, "", &["listen_addresses="]));
         *running = Arc::downgrade(&server);
         Some(server)
     }
 
-    fn start(programs: &Path) -> Self {
+    /// One with these rules of who may log in, and these settings, for a test that wants its own; nothing where it is not installed.
+    pub fn with(rules: &str, settings: &[&str]) -> Option<Self> {
+        let programs = programs()?;
+        has("psql", &["--version"]).then(|| Self::start(&programs, rules, settings))
+    }
+
+    fn start(programs: &Path, more: &str, settings: &[&str]) -> Self {
         let directory = tempfile::Builder::new().prefix("postgresql-").tempdir().unwrap();
         // The server refuses to run as root, and its user must find its files.
         fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
@@ -45,12 +52,13 @@ impl Postgresql {
         initdb.args(["-U", "app", "-A", "scram-sha-256", "--no-sync", "-E", "UTF8", "--locale=C"]);
         output(initdb.arg(format!("--pwfile={}", password.display())).arg("-D").arg(&data));
         let rules = directory.path().join("rules");
-        fs::write(&rules, "local all raw trust\nlocal all all scram-sha-256\n").unwrap();
+        fs::write(&rules, format!("local all raw trust\nlocal all all scram-sha-256\n{more}")).unwrap();
         let log = File::create(directory.path().join("log")).unwrap();
         let child = as_postgres(&programs.join("postgres"))
             .arg("-D")
             .arg(&data)
-            .args(["-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_prepared_transactions=5", "-k"])
+            .args(settings.iter().flat_map(|setting| ["-c", setting]))
+            .args(["-c", "fsync=off", "-c", "max_prepared_transactions=5", "-k"])
             .arg(directory.path())
             .arg("-c")
             .arg(format!("hba_file={}", rules.display()))
@@ -58,7 +66,8 @@ impl Postgresql {
             .stderr(log)
             .spawn()
             .unwrap();
-        let server = Self { directory, child };
+        let port = settings.iter().find_map(|setting| setting.strip_prefix("port=")).unwrap_or("5432").to_owned();
+        let server = Self { directory, port, child };
         wait_for("postgres", || server.psql("select 1").output().unwrap().status.success());
         output(&mut server.psql("create role raw superuser login"));
         server
@@ -70,7 +79,7 @@ impl Postgresql {
 
     /// psql at the server itself.
     pub fn psql(&self, statement: &str) -> Command {
-        psql(self.directory.path(), &["-At", "-c", statement])
+        psql(self.directory.path(), &["-At", "-p", &self.port, "-c", statement])
     }
 }
 

@@ -152,7 +152,8 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
         "database.to" => ("mysql://shop@127.0.0.1:3306", "mysql://shop@127.0.0.1:3306".into()),
         "database.password_file" => ("/some/where", "/some/where".into()),
         "database.listen" => ("127.0.0.1:3310", "127.0.0.1:3310".into()),
-        "database.complete" => ("true", true.into()),
+        "database.complete" | "database.capture" => ("true", true.into()),
+        "database.tls_cert" | "database.tls_key" | "database.tls_ca" => ("/some/where", "/some/where".into()),
         _ => panic!("say here what {key} can be, so that its flag is tried"),
     }
 }
@@ -176,7 +177,10 @@ fn beside(key: &str) -> Vec<&'static str> {
         "etcd.key" => "--etcd-endpoints https://a:1 --etcd-authority /some/where --etcd-certificate /some/where".into(),
         "etcd.user" => "--etcd-endpoints http://a:1 --etcd-password-file /some/where".into(),
         "etcd.password_file" => "--etcd-endpoints http://a:1 --etcd-user app".into(),
-        "database.listen" | "database.complete" | "database.password_file" => {
+        "database.tls_cert" => "--database-tls-key /a.key --database-to mysql://shop@127.0.0.1:3306".into(),
+        "database.tls_key" => "--database-tls-cert /a.pem --database-to mysql://shop@127.0.0.1:3306".into(),
+        "database.tls_ca" => "--database-to mysql://shop@127.0.0.1:3306?ssl-mode=VERIFY_IDENTITY".into(),
+        "database.listen" | "database.complete" | "database.capture" | "database.password_file" => {
             "--database-to mysql://shop@127.0.0.1:3306".into()
         }
         _ => String::new(),

@@ -18,7 +18,7 @@ const PYTHON: &str = "/usr/bin/python3";
 
 /// A shop behind a proxy with a relay.
 struct Shop {
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
     server: Arc<Mariadb>,
     /// Where the proxy is.
     address: String,
@@ -36,7 +36,10 @@ impl Shop {
     }
 
     fn open_with(more: &[&str], of_application: &[&str]) -> Option<Shop> {
-        let server = Mariadb::get()?;
+        Shop::at(Mariadb::get()?, more, of_application)
+    }
+
+    fn at(server: Arc<Mariadb>, more: &[&str], of_application: &[&str]) -> Option<Shop> {
         if !has(PYTHON, &["-c", "import pymysql"]) {
             return None;
         }
@@ -47,7 +50,8 @@ impl Shop {
             CREATE TABLE counters (id INT PRIMARY KEY, value INT NOT NULL);
             INSERT INTO counters SELECT seq, 0 FROM seq_0_to_49;
             CREATE TABLE more_counters AS SELECT * FROM counters; ALTER TABLE more_counters ADD PRIMARY KEY (id);
-            CREATE OR REPLACE USER shop IDENTIFIED BY 'secret'; GRANT ALL ON shop.* TO shop;";
+            CREATE OR REPLACE USER shop IDENTIFIED BY 'secret'; GRANT ALL ON shop.* TO shop;
+            GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO shop;";
         output(server.client().args(["-e", tables]));
         let directory = tempfile::tempdir().unwrap();
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -72,7 +76,7 @@ impl Shop {
         let socket = directory.path().join(text(&database["socket"]));
         let address = text(&serving["address"]);
         let status = directory.path().join(text(&serving["http"]));
-        Some(Shop { _directory: directory, server, address, socket, status, _processes: [proxy, application] })
+        Some(Shop { directory, server, address, socket, status, _processes: [proxy, application] })
     }
 
     /// Statements by hand, through the relay.
@@ -200,4 +204,46 @@ fn without_the_promise_each_commit_reaches_all_pages() {
     // A statement that writes nothing reaches none.
     shop.write("SELECT * FROM products");
     assert!(shop.get("/product/1").1);
+}
+
+/// What the relay did not commit is purged a moment after it took effect; what it did commit is not purged again.
+#[test]
+fn what_goes_around_the_relay_is_found_in_the_binlog() {
+    let Some(server) = Mariadb::with(&["--skip-networking", "--log-bin=changes", "--binlog-format=ROW"]) else {
+        return;
+    };
+    let server = Arc::new(server);
+    let more = ["--database-complete", "true", "--database-capture", "true"];
+    let Some(shop) = Shop::at(server.clone(), &more, &[]) else { return };
+    let around = |statements: &str| {
+        output(server.client().args(["-e", statements, "shop"]));
+    };
+    shop.finds_what_goes_around(around);
+
+    // A definition: everything is purged, and the catalog is read again.
+    let (found, reads) = (shop.captured("around"), shop.catalogs("read"));
+    shop.warm("/product/2");
+    around("ALTER TABLE products ADD COLUMN colour INT NOT NULL DEFAULT 9");
+    wait_for("the definition", || shop.captured("around") > found && shop.catalogs("read") > reads);
+    shop.warm("/product/2");
+    shop.write("ALTER TABLE products ADD COLUMN size INT NOT NULL DEFAULT 3");
+    shop.write("UPDATE products SET price = 5 WHERE id = 2");
+    assert!(shop.warm("/product/2").contains(", 5"));
+
+    // The log is lost and followed on from where it was read: what is written meanwhile is found.
+    let found = shop.captured("around");
+    let dumps = "SELECT GROUP_CONCAT(CONCAT('KILL ', id) SEPARATOR ';') FROM information_schema.processlist WHERE command = 'Binlog Dump'";
+    let kills = output(server.client().args(["-N", "-e", dumps]));
+    shop.warm("/product/4");
+    around(&format!("{}; UPDATE products SET price = 77 WHERE id = 4", kills.trim()));
+    wait_for("what was written while the log was not read", || shop.captured("around") > found);
+    assert!(shop.warm("/product/4").contains(", 77"));
+}
+
+#[test]
+fn a_log_that_does_not_name_rows_is_said_and_stops_nothing() {
+    let Some(shop) = Shop::open(&["--database-complete", "true", "--database-capture", "true"]) else { return };
+    shop.warm("/product/1");
+    let log = std::fs::read_to_string(shop.directory.path().join("log")).unwrap();
+    assert!(log.contains("the database keeps no binlog") && log.contains("database.capture"), "{log}");
 }

@@ -37,6 +37,7 @@
 //! | `postgresql` | an unchanged application whose database is PostgreSQL behind the relay |
 //! | `purge` | `verbena purge` |
 //! | `recipes` | the configurations that the documents show |
+//! | `relay_tls` | TLS on both sides of the relay |
 //! | `restart` | a proxy that ends and starts again |
 //! | `sqlite` | SQLite databases in memory that nodes share |
 //! | `top` | `verbena top` |
@@ -85,6 +86,7 @@ mod postgresql;
 mod purge;
 mod recipes;
 mod relay_alone;
+mod relay_tls;
 mod restart;
 mod shared_pages;
 mod sqlite;

@@ -72,7 +72,10 @@ impl Shop {
     }
 
     fn open_with(database: &str, more: &[&str], of_application: &[&str]) -> Option<Shop> {
-        let server = Postgresql::get()?;
+        Shop::at(Postgresql::get()?, database, more, of_application)
+    }
+
+    fn at(server: Arc<Postgresql>, database: &str, more: &[&str], of_application: &[&str]) -> Option<Shop> {
         if !has(PYTHON, &["-c", "import psycopg2"]) {
             return None;
         }
@@ -361,4 +364,35 @@ fn pgbench_makes_the_same_passes_through_the_relay() {
     let sums = "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(delta) FROM pgbench_history), \
                 (SELECT count(*) FROM pgbench_history)";
     assert_eq!(output(&mut shop.direct(sums)), "t|90\n");
+}
+
+/// What the relay did not commit is purged a moment after it took effect; what it did commit is not purged again.
+#[test]
+fn what_goes_around_the_relay_is_found_in_the_logical_replication() {
+    let Some(server) = Postgresql::with("", &["listen_addresses=", "wal_level=logical"]) else { return };
+    let server = Arc::new(server);
+    let more = ["--database-complete", "true", "--database-capture", "true"];
+    let Some(shop) = Shop::at(server.clone(), "shop_around", &more, &[]) else { return };
+    shop.warm("/product/1");
+    let log = || std::fs::read_to_string(shop.directory.path().join("log")).unwrap();
+    assert!(log().contains("the database has no publication verbena"), "{}", log());
+    let by_owner = |statement: &str| output(server.psql(statement).args(["-d", "shop_around"]));
+    by_owner("ALTER ROLE shop REPLICATION");
+    for table in ["visits", "changes"] {
+        by_owner(&format!("ALTER TABLE {table} REPLICA IDENTITY FULL"));
+    }
+    by_owner("CREATE PUBLICATION verbena FOR ALL TABLES");
+    wait_for("the log", || {
+        by_owner("SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE 'verbena%' AND active")
+            .starts_with('1')
+    });
+    shop.finds_what_goes_around(|statements| {
+        output(&mut by_hand(server.directory.path(), "5432", "shop_around", statements));
+    });
+    // All rows at once.
+    let found = shop.captured("around");
+    shop.warm("/product/1");
+    output(&mut by_hand(server.directory.path(), "5432", "shop_around", "TRUNCATE products"));
+    wait_for("the rows to be gone", || shop.captured("around") == found + 1);
+    assert!(!shop.get("/product/1").0.contains("tea"));
 }

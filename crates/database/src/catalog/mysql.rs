@@ -4,30 +4,42 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use mysql_async::prelude::Queryable;
-use mysql_async::{Conn, OptsBuilder, Row};
+use mysql_async::{Conn, OptsBuilder, Row, SslOpts};
 use verbena_statements::{Cascade, Column, ColumnType, Dialect, Product, Schema, Table, Trigger};
 
 use super::Catalog;
 use super::fingerprint::Fingerprint;
 use crate::address::Address;
 use crate::search::Paths;
+use crate::trust::Trust;
 
 /// Databases of the server itself: what is read there is of no table of an application's.
 const OWN: &str = "('mysql', 'information_schema', 'performance_schema', 'sys')";
 
-pub(super) async fn read(
-    address: &Address,
-    before: Option<&Fingerprint>,
-    is_quiet: impl Fn() -> bool,
-) -> mysql_async::Result<Option<Catalog>> {
+fn encrypted(trust: &Trust) -> SslOpts {
+    let authorities = trust.authorities.iter().map(|certificate| certificate.to_vec().into()).collect();
+    SslOpts::default().with_root_certs(authorities).with_disable_built_in_roots(true)
+}
+
+/// A connection as the relay's own user.
+pub(super) async fn connection(address: &Address) -> mysql_async::Result<Conn> {
     let options = OptsBuilder::default()
         .user(address.user.clone())
         .pass(address.password.clone())
         .socket(address.socket.as_ref().map(|path| path.display().to_string()))
         .ip_or_hostname(address.host.clone())
         .tcp_port(address.port)
-        .prefer_socket(false);
-    let mut connection = Conn::new(options).await?;
+        .prefer_socket(false)
+        .ssl_opts(address.trust.as_deref().map(encrypted));
+    Conn::new(options).await
+}
+
+pub(super) async fn read(
+    address: &Address,
+    before: Option<&Fingerprint>,
+    is_quiet: impl Fn() -> bool,
+) -> mysql_async::Result<Option<Catalog>> {
+    let mut connection = connection(address).await?;
     let catalog = read_by(&mut connection, before, is_quiet).await;
     // The catalog is here, or the error is worse.
     let _ = connection.disconnect().await;
@@ -241,7 +253,7 @@ fn name(schema: &Schema, database: &str, table: &str) -> Vec<u8> {
 }
 
 /// The values of a row as texts; empty where one is NULL or not there.
-fn texts<const N: usize>(row: Row) -> [String; N] {
+pub(crate) fn texts<const N: usize>(row: Row) -> [String; N] {
     let mut values = row.unwrap().into_iter();
     std::array::from_fn(|_| match values.next() {
         Some(mysql_async::Value::Bytes(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),

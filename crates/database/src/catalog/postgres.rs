@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path as File;
 use std::sync::Arc;
 
+use tokio::task::JoinHandle;
+use tokio_postgres::config::SslMode;
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 use verbena_statements::{Cascade, Column, ColumnType, Dialect, Product, Schema, Table, Trigger};
 
+use super::encrypted::Encrypted;
 use super::fingerprint::Fingerprint;
 use super::partitions::{Relation, rooted};
 use super::{Catalog, CatalogError};
@@ -27,7 +30,8 @@ const ON_INSERT: u32 = 1 << 2;
 const ON_DELETE: u32 = 1 << 3;
 const ON_UPDATE: u32 = 1 << 4;
 
-pub(super) async fn read(address: &Address, before: Option<&Fingerprint>) -> Result<Option<Catalog>> {
+/// A connection as the relay's own user, and the task that carries it: it ends with the client, which is told what goes wrong.
+pub(super) async fn connection(address: &Address) -> Result<(Client, JoinHandle<()>)> {
     let user = address.user.clone().unwrap_or_default();
     let mut config = Config::new();
     config.user(&user).dbname(address.database.as_ref().unwrap_or(&user)).application_name("verbena");
@@ -44,9 +48,22 @@ pub(super) async fn read(address: &Address, before: Option<&Fingerprint>) -> Res
     if let Some(password) = &address.password {
         config.password(password);
     }
-    let (client, connection) = config.connect(NoTls).await?;
-    // It ends with the client; what goes wrong the client is told.
-    let connection = tokio::spawn(connection);
+    let connected = match &address.trust {
+        None => {
+            let (client, connection) = config.connect(NoTls).await?;
+            (client, tokio::spawn(async move { _ = connection.await }))
+        }
+        Some(trust) => {
+            config.ssl_mode(SslMode::Require);
+            let (client, connection) = config.connect(Encrypted(trust.clone())).await?;
+            (client, tokio::spawn(async move { _ = connection.await }))
+        }
+    };
+    Ok(connected)
+}
+
+pub(super) async fn read(address: &Address, before: Option<&Fingerprint>) -> Result<Option<Catalog>> {
+    let (client, connection) = connection(address).await?;
     let catalog = read_by(&client, before).await;
     drop(client);
     let _ = connection.await;
@@ -94,7 +111,7 @@ async fn read_by(client: &Client, before: Option<&Fingerprint>) -> Result<Option
 }
 
 /// The values of each row as texts; empty where one is NULL.
-pub(super) async fn rows<const N: usize>(client: &Client, text: &str) -> Result<Vec<[String; N]>> {
+pub(crate) async fn rows<const N: usize>(client: &Client, text: &str) -> Result<Vec<[String; N]>> {
     let mut rows = Vec::new();
     for message in client.simple_query(text).await? {
         if let SimpleQueryMessage::Row(row) = message {

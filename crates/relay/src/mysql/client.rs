@@ -105,7 +105,7 @@ impl<J: Judge> Mysql<J> {
         }
         match self.phase {
             _ if self.gate.is_closed() => false,
-            Phase::Greeting | Phase::Refused => false,
+            Phase::Greeting | Phase::Encrypting(_) | Phase::Refused => false,
             Phase::Response => true,
             Phase::Login => self.answers_login,
             Phase::Commands => self.sends_file() || self.answers_login || self.takes_command(),
@@ -128,9 +128,15 @@ impl<J: Judge> Mysql<J> {
     fn client_packet(&mut self, raw: &[u8], is_whole: bool) {
         match self.phase {
             Phase::Response => self.response(raw, is_whole),
-            _ if self.answers_login => {
+            phase if self.answers_login => {
                 self.answers_login = false;
+                let at = self.gate.to_server.len();
                 self.gate.to_server.extend_from_slice(raw);
+                if phase == Phase::Login {
+                    let ahead = self.ahead();
+                    let sequence = &mut self.gate.to_server[at + HEAD - 1];
+                    *sequence = sequence.wrapping_sub(ahead);
+                }
             }
             _ if self.sends_file() => {
                 self.gate.to_server.extend_from_slice(raw);
@@ -150,16 +156,33 @@ impl<J: Judge> Mysql<J> {
 
     fn response(&mut self, raw: &[u8], is_whole: bool) {
         let mut raw = raw.to_vec();
-        match login::response(&mut raw, self.offer).filter(|_| is_whole) {
+        let may_encrypt = self.encryption.clients && !self.has_encrypted_client;
+        match login::response(&mut raw, self.offer, self.has_encrypted_client).filter(|_| is_whole) {
             Some(login::Response::Login(agreed)) => {
                 self.agreed = agreed;
-                self.phase = Phase::Login;
                 self.judge.login(&login::session(&raw));
+                raw[HEAD - 1] = raw[HEAD - 1].wrapping_sub(self.ahead());
+                if self.encryption.server {
+                    self.gate.to_server.extend_from_slice(&login::request(&mut raw));
+                    self.login = raw;
+                    self.phase = Phase::Encrypting(End::Server);
+                    return self.gate.encrypt(End::Server);
+                }
+                self.phase = Phase::Login;
                 self.gate.to_server.extend_from_slice(&raw);
+            }
+            Some(login::Response::Encrypt) if may_encrypt => {
+                self.phase = Phase::Encrypting(End::Client);
+                self.gate.encrypt(End::Client);
             }
             Some(login::Response::Encrypt) => self.close(Some(Error::Client("encryption that was not offered"))),
             None => self.close(Some(Error::Client("no response to a greeting"))),
         }
+    }
+
+    /// By how much the numbers of the client's packets in a login are ahead of those for the server: each end that is encrypted counts one request more.
+    pub(super) fn ahead(&self) -> u8 {
+        u8::from(self.has_encrypted_client).wrapping_sub(u8::from(self.encryption.server))
     }
 
     fn command(&mut self, number: u64, raw: &[u8], is_whole: bool) {

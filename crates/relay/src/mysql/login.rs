@@ -4,7 +4,7 @@
 //! proof of a password covers none of these bits.
 
 use super::packets::HEAD;
-use super::wire::Reader;
+use super::wire::{Reader, packet};
 use crate::Login;
 
 /// The client's dialect is MySQL's. Where it is absent, the last four bytes of the filler are MariaDB's own bits.
@@ -37,6 +37,14 @@ pub(crate) struct Agreed {
 pub(crate) struct Offer {
     bits: u32,
     mariadb: u32,
+    has_encryption: bool,
+}
+
+impl Offer {
+    /// The server takes connections with TLS.
+    pub(crate) fn has_encryption(self) -> bool {
+        self.has_encryption
+    }
 }
 
 /// What the first answer of the client is.
@@ -44,17 +52,18 @@ pub(crate) struct Offer {
 pub(crate) enum Response {
     /// It logs in.
     Login(Agreed),
-    /// It wants to encrypt although nothing of this was offered.
+    /// It wants to encrypt first.
     Encrypt,
 }
 
-/// Clears in a greeting, as a whole packet, what the relay does not know. `None`: it is no greeting of version 10.
+/// Clears in a greeting, as a whole packet, what the relay does not know, and offers TLS, the relay's own, if it is
+/// to. `None`: it is no greeting of version 10.
 ///
 /// ```text
 /// 10, version 0, thread u32, scramble 8, 0, low bits u16, character set, status u16, high bits u16,
 /// length of scramble, filler 6, bits of MariaDB u32, ...
 /// ```
-pub(crate) fn greeting(raw: &mut [u8]) -> Option<Offer> {
+pub(crate) fn greeting(raw: &mut [u8], offers_encryption: bool) -> Option<Offer> {
     let mut reader = Reader(raw.get(HEAD..)?);
     if reader.u8()? != 10 {
         return None;
@@ -65,7 +74,9 @@ pub(crate) fn greeting(raw: &mut [u8]) -> Option<Offer> {
     let low = u32::from(reader.u16()?);
     reader.bytes(1 + 2)?;
     let high_at = raw.len() - reader.0.len();
-    let bits = (low | u32::from(reader.u16()?) << 16) & KNOWN;
+    let bits = low | u32::from(reader.u16()?) << 16;
+    let has_encryption = bits & SSL != 0;
+    let bits = bits & KNOWN | if offers_encryption { SSL } else { 0 };
     reader.bytes(1 + 6)?;
     let mariadb_at = raw.len() - reader.0.len();
     let mariadb = reader.u32()?;
@@ -78,7 +89,7 @@ pub(crate) fn greeting(raw: &mut [u8]) -> Option<Offer> {
     if bits & MYSQL == 0 {
         raw[mariadb_at..mariadb_at + 4].copy_from_slice(&mariadb.to_le_bytes());
     }
-    Some(Offer { bits, mariadb })
+    Some(Offer { bits, mariadb, has_encryption })
 }
 
 /// Clears the same in the client's response, and says what both sides use.
@@ -86,9 +97,9 @@ pub(crate) fn greeting(raw: &mut [u8]) -> Option<Offer> {
 /// ```text
 /// bits u32, longest packet u32, character set, filler 19, bits of MariaDB u32, user 0, ...
 /// ```
-pub(crate) fn response(raw: &mut [u8], offer: Offer) -> Option<Response> {
+pub(crate) fn response(raw: &mut [u8], offer: Offer, is_encrypted: bool) -> Option<Response> {
     let bits = Reader(raw.get(HEAD..)?).u32()?;
-    if bits & SSL != 0 {
+    if bits & SSL != 0 && !is_encrypted {
         return Some(Response::Encrypt);
     }
     if bits & PROTOCOL_41 == 0 || raw.len() < HEAD + 32 {
@@ -108,6 +119,13 @@ pub(crate) fn response(raw: &mut [u8], offer: Offer) -> Option<Response> {
         extended_types: both_of_mariadb & EXTENDED_TYPES != 0,
         cached_metadata: both_of_mariadb & CACHED_METADATA != 0,
     }))
+}
+
+/// The request for TLS that goes before a login, whose number becomes the next one: its beginning.
+pub(crate) fn request(login: &mut [u8]) -> Vec<u8> {
+    let bits = u32::from_le_bytes([login[HEAD], login[HEAD + 1], login[HEAD + 2], login[HEAD + 3]]) | SSL;
+    login[HEAD..HEAD + 4].copy_from_slice(&bits.to_le_bytes());
+    packet(login[HEAD - 1].wrapping_sub(1), &login[HEAD..HEAD + 32])
 }
 
 const CONNECT_WITH_DATABASE: u32 = 1 << 3;

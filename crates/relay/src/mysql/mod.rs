@@ -2,9 +2,14 @@
 //!
 //! ```text
 //! Greeting --greeting--> Response --login--> Login --OK--> Commands
-//!                                              |              | COM_CHANGE_USER: a reply of form Login
-//!                                            error: the server closes
+//!                         |    ^       |       ^ |            | COM_CHANGE_USER: a reply of form Login
+//!                     SSLRequest      TLS      | error: the server closes
+//!                         v    | TLS   v       |
+//!                      Encrypting     Encrypting
 //! ```
+//!
+//! **TLS.** A client asks for it by the beginning of its login, and sends the whole login encrypted. The relay does the same with the server when it has the client's login, so that
+//! both use the same capabilities. The packets of a login are numbered, so those of a login with one request more at one end have other numbers at the other.
 //!
 //! In `Commands` each command of the client that has an answer becomes a [`Reply`](reply::Reply) at the end of a queue;
 //! the packets of the server belong to the reply at its front. A command that the judge holds waits until the queue is
@@ -25,13 +30,18 @@ use packets::{HEAD, Packets};
 use reply::{Ending, Form, Reply};
 pub(crate) use wire::{binary_values, text_values};
 
-use crate::{Action, Answer, Conversation, Error, Judge, Limits, Rejection, State, Transaction};
+use crate::{Action, Answer, Conversation, Encryption, End, Error, Judge, Limits, Rejection, State, Transaction};
 
 /// A connection of MySQL or MariaDB as a state machine.
 pub struct Mysql<J: Judge> {
     judge: J,
     limits: Limits,
     phase: Phase,
+    encryption: Encryption,
+    /// The client's packets are encrypted.
+    has_encrypted_client: bool,
+    /// The client's login, which the server gets when its packets are encrypted.
+    login: Vec<u8>,
     offer: Offer,
     agreed: Agreed,
     client_packets: Packets,
@@ -67,6 +77,8 @@ enum Phase {
     Greeting,
     /// The client is to answer the greeting.
     Response,
+    /// TLS is to begin at this end.
+    Encrypting(End),
     /// The server looks at what the client sent.
     Login,
     Commands,
@@ -96,6 +108,9 @@ impl<J: Judge> Mysql<J> {
             judge,
             limits,
             phase: Phase::Greeting,
+            encryption: Encryption::default(),
+            has_encrypted_client: false,
+            login: Vec::new(),
             offer: Offer::default(),
             agreed: Agreed::default(),
             client_packets,
@@ -110,6 +125,12 @@ impl<J: Judge> Mysql<J> {
             state: State { transaction: Transaction::Unknown, autocommit: true, flags: 0 },
             gate: Gate::new(),
         }
+    }
+
+    /// The same with TLS at these ends.
+    pub fn encrypting(mut self, encryption: Encryption) -> Self {
+        self.encryption = encryption;
+        self
     }
 
     /// The judge of this connection.
@@ -156,10 +177,29 @@ impl<J: Judge> Conversation for Mysql<J> {
     }
 
     fn unreachable(&mut self, problem: &str) {
-        if self.phase == Phase::Greeting {
-            self.gate.to_client.extend_from_slice(&wire::refusal(UNREACHABLE, problem));
+        match self.phase {
+            Phase::Greeting => self.gate.to_client.extend_from_slice(&wire::refusal(UNREACHABLE, problem)),
+            Phase::Encrypting(End::Server) => {
+                let sequence = self.client_packets.sequence.wrapping_add(1);
+                self.gate.to_client.extend_from_slice(&wire::error(sequence, UNREACHABLE, b"HY000", problem));
+            }
+            _ => {}
         }
         self.close(None);
+    }
+
+    fn encrypted(&mut self, end: End) {
+        match (self.phase, end) {
+            (Phase::Encrypting(End::Client), End::Client) => {
+                self.has_encrypted_client = true;
+                self.phase = Phase::Response;
+            }
+            (Phase::Encrypting(End::Server), End::Server) => {
+                self.phase = Phase::Login;
+                self.gate.to_server.append(&mut self.login);
+            }
+            _ => {}
+        }
     }
 
     fn begun(&mut self, result: Result<(), Rejection>) {
@@ -179,7 +219,7 @@ impl<J: Judge> Conversation for Mysql<J> {
     }
 
     fn next_action(&mut self) -> Option<Action<J::Write>> {
-        self.gate.next_action()
+        self.gate.next_action(&mut self.backlog)
     }
 
     fn to_client(&mut self) -> &mut Vec<u8> {

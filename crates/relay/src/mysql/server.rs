@@ -32,7 +32,7 @@ impl<J: Judge> Mysql<J> {
         match self.phase {
             Phase::Greeting => self.greeting(raw, is_whole),
             Phase::Login if payload.first() != Some(&0xFF) => self.login(raw, is_whole),
-            Phase::Response | Phase::Login => self.refusal(raw),
+            Phase::Response | Phase::Encrypting(_) | Phase::Login => self.refusal(raw),
             Phase::Refused => self.gate.pass(raw),
             Phase::Commands if self.replies.is_empty() => self.unasked(raw),
             Phase::Commands => self.reply(raw, is_whole),
@@ -44,7 +44,10 @@ impl<J: Judge> Mysql<J> {
             return self.refusal(raw);
         }
         let mut raw = raw.to_vec();
-        match login::greeting(&mut raw).filter(|_| is_whole) {
+        match login::greeting(&mut raw, self.encryption.clients).filter(|_| is_whole) {
+            Some(offer) if self.encryption.server && !offer.has_encryption() => {
+                self.unreachable("verbena: the database offers no TLS, which database.to asks for");
+            }
             Some(offer) => {
                 self.offer = offer;
                 self.phase = Phase::Response;
@@ -59,8 +62,21 @@ impl<J: Judge> Mysql<J> {
         if raw.get(HEAD) != Some(&0xFF) {
             return self.close(Some(Error::Server("a packet before the client's response")));
         }
+        let is_login = self.phase == Phase::Login;
         self.phase = Phase::Refused;
-        self.gate.pass(raw);
+        self.pass_of_login(raw, is_login);
+    }
+
+    /// Passes a packet, under the number that it has for the client if it is of a login.
+    fn pass_of_login(&mut self, raw: &[u8], is_login: bool) {
+        match self.ahead() {
+            ahead if ahead > 0 && is_login => {
+                let mut raw = raw.to_vec();
+                raw[HEAD - 1] = raw[HEAD - 1].wrapping_add(ahead);
+                self.gate.pass(&raw);
+            }
+            _ => self.gate.pass(raw),
+        }
     }
 
     fn login(&mut self, raw: &[u8], is_whole: bool) {
@@ -77,7 +93,7 @@ impl<J: Judge> Mysql<J> {
             // caching_sha2_password found the proof in its cache: a status follows, and the client says nothing.
             _ => self.answers_login = payload != [1, 3],
         }
-        self.gate.pass(raw);
+        self.pass_of_login(raw, true);
     }
 
     /// A server that shuts down, or that waited too long, says so without being asked.

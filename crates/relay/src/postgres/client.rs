@@ -102,7 +102,7 @@ impl<J: Judge> Postgres<J> {
         match self.phase {
             _ if self.gate.is_closed() => false,
             Phase::Startup => true,
-            Phase::Cancel => false,
+            Phase::Asking | Phase::Encrypting(_) | Phase::Cancel => false,
             // Only answers to the server's questions: everything else waits until it is ready.
             Phase::Login => kind.is_none_or(|kind| matches!(kind, b'p' | b'X')),
             Phase::Commands if self.copies_in => self.gate.hold != Hold::Asked,
@@ -114,7 +114,9 @@ impl<J: Judge> Postgres<J> {
         match self.phase {
             Phase::Startup => self.startup(raw, payload, is_whole),
             Phase::Login if matches!(kind, b'p' | b'X') => self.gate.to_server.extend_from_slice(raw),
-            Phase::Login | Phase::Cancel => self.close(Some(Error::Client("a message within the login"))),
+            Phase::Login | Phase::Asking | Phase::Encrypting(_) | Phase::Cancel => {
+                self.close(Some(Error::Client("a message within the login")))
+            }
             Phase::Commands if self.copies_in => self.copy(kind, raw),
             Phase::Commands if self.discards && kind != b'S' && kind != b'X' => self.drops_rest = true,
             Phase::Commands => match kind {
@@ -139,22 +141,40 @@ impl<J: Judge> Postgres<J> {
             return self.close(None);
         }
         match code.filter(|_| is_whole) {
-            Some(SSL | GSS) => self.gate.to_client.push(b'N'),
-            Some(CANCEL) => {
-                self.phase = Phase::Cancel;
-                self.gate.to_server.extend_from_slice(raw);
+            Some(SSL) if self.encryption.clients && !self.has_encrypted_client => {
+                self.gate.to_client.push(b'S');
+                self.phase = Phase::Encrypting(End::Client);
+                self.gate.encrypt(End::Client);
             }
+            Some(SSL | GSS) => self.gate.to_client.push(b'N'),
+            Some(CANCEL) => self.first(raw),
             Some(version) if version >> 16 == 3 => {
-                self.phase = Phase::Login;
                 let user = wire::parameter(payload, b"user").unwrap_or_default();
                 let database = wire::parameter(payload, b"database").unwrap_or(user);
                 let (user, database) = (user.to_vec(), Some(database.to_vec()));
                 let settings = wire::parameters(payload).map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
                 self.judge.login(&Login { user, database, settings, ..Login::default() });
-                self.gate.to_server.extend_from_slice(raw);
+                self.first(raw);
             }
             _ => self.close(Some(Error::Client("no startup message of version 3"))),
         }
+    }
+
+    /// The message with which a client begins.
+    fn first(&mut self, raw: &[u8]) {
+        if !self.encryption.server {
+            return self.forward_first(raw);
+        }
+        self.first = raw.to_vec();
+        self.phase = Phase::Asking;
+        self.gate.to_server.extend_from_slice(&8_u32.to_be_bytes());
+        self.gate.to_server.extend_from_slice(&SSL.to_be_bytes());
+    }
+
+    pub(super) fn forward_first(&mut self, raw: &[u8]) {
+        let is_cancel = raw.get(4..8) == Some(&CANCEL.to_be_bytes());
+        self.phase = if is_cancel { Phase::Cancel } else { Phase::Login };
+        self.gate.to_server.extend_from_slice(raw);
     }
 
     /// The server reads data: it ignores Flush and Sync, and everything else ends the COPY with an error.

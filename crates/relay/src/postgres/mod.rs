@@ -1,10 +1,14 @@
 //! One connection of PostgreSQL.
 //!
 //! ```text
-//! Startup --SSLRequest, GSSENCRequest: answered N--> Startup
+//! Startup --GSSENCRequest, and SSLRequest where there is no TLS: answered N--> Startup
+//!         --SSLRequest: answered S--> Encrypting --TLS--> Startup
 //!         --CancelRequest--> Cancel
 //!         --StartupMessage--> Login --ReadyForQuery--> Commands
 //! ```
+//!
+//! **TLS** with the server stands before Cancel and Login: `Asking --S--> Encrypting --TLS-->`. A login by SCRAM may be bound to the TLS of its connection. A client without TLS takes an offer of
+//! that for a fault, so it does not see it; one with TLS binds its login to the relay's certificate, which the server accepts only if it has the same.
 //!
 //! In `Commands` each message that has an answer becomes a [`Reply`] at the end of a queue; a Query, a FunctionCall and
 //! a Sync are answered up to ReadyForQuery, the other messages of the extended protocol by one or a few messages.
@@ -33,13 +37,18 @@ pub use reader::Reader;
 pub(crate) use wire::values;
 
 use crate::gate::{Gate, Hold, message};
-use crate::{Action, Conversation, Error, Judge, Limits, Rejection, State, Transaction};
+use crate::{Action, Conversation, Encryption, End, Error, Judge, Limits, Rejection, State, Transaction};
 
 /// A connection of PostgreSQL as a state machine.
 pub struct Postgres<J: Judge> {
     judge: J,
     limits: Limits,
     phase: Phase,
+    encryption: Encryption,
+    /// The client's messages are encrypted.
+    has_encrypted_client: bool,
+    /// The client's first message, which the server gets when its messages are encrypted.
+    first: Vec<u8>,
     client_messages: Messages,
     server_messages: Messages,
     /// Bytes of the client that wait, after `waiting`.
@@ -70,6 +79,10 @@ pub struct Postgres<J: Judge> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Startup,
+    /// The server is to say whether it takes TLS.
+    Asking,
+    /// TLS is to begin at this end.
+    Encrypting(End),
     Cancel,
     Login,
     Commands,
@@ -106,6 +119,9 @@ impl<J: Judge> Postgres<J> {
             judge,
             limits,
             phase: Phase::Startup,
+            encryption: Encryption::default(),
+            has_encrypted_client: false,
+            first: Vec::new(),
             client_messages: Messages::new(true, limits.answer_bytes, CONTROL_BYTES),
             server_messages: Messages::new(false, limits.answer_bytes, CONTROL_BYTES),
             backlog: Vec::new(),
@@ -122,6 +138,12 @@ impl<J: Judge> Postgres<J> {
             unreachable: None,
             gate: Gate::new(),
         }
+    }
+
+    /// The same with TLS at these ends.
+    pub fn encrypting(mut self, encryption: Encryption) -> Self {
+        self.encryption = encryption;
+        self
     }
 
     /// The judge of this connection.
@@ -168,7 +190,30 @@ impl<J: Judge> Conversation for Postgres<J> {
     }
 
     fn unreachable(&mut self, problem: &str) {
-        self.unreachable = Some(wire::fatal(UNREACHABLE, problem));
+        let told = wire::fatal(UNREACHABLE, problem);
+        match self.phase {
+            // The client is to speak first.
+            Phase::Startup | Phase::Encrypting(End::Client) => self.unreachable = Some(told),
+            Phase::Asking | Phase::Encrypting(End::Server) => {
+                self.gate.to_client.extend_from_slice(&told);
+                self.close(None);
+            }
+            Phase::Cancel | Phase::Login | Phase::Commands => self.close(None),
+        }
+    }
+
+    fn encrypted(&mut self, end: End) {
+        match (self.phase, end) {
+            (Phase::Encrypting(End::Client), End::Client) => {
+                self.has_encrypted_client = true;
+                self.phase = Phase::Startup;
+            }
+            (Phase::Encrypting(End::Server), End::Server) => {
+                let first = std::mem::take(&mut self.first);
+                self.forward_first(&first);
+            }
+            _ => {}
+        }
     }
 
     fn begun(&mut self, result: Result<(), Rejection>) {
@@ -188,7 +233,7 @@ impl<J: Judge> Conversation for Postgres<J> {
     }
 
     fn next_action(&mut self) -> Option<Action<J::Write>> {
-        self.gate.next_action()
+        self.gate.next_action(&mut self.backlog)
     }
 
     fn to_client(&mut self) -> &mut Vec<u8> {

@@ -8,6 +8,20 @@ use crate::{Answer, Format, Row};
 impl<J: Judge> Postgres<J> {
     pub(super) fn take_server(&mut self, bytes: &[u8]) {
         let mut input = bytes;
+        if self.phase == Phase::Asking
+            && let Some((&answer, rest)) = bytes.split_first()
+            && answer != b'E'
+        {
+            // What is behind it came in clear, and nobody vouches for it.
+            return match (answer, rest) {
+                (b'S', []) => {
+                    self.phase = Phase::Encrypting(End::Server);
+                    self.gate.encrypt(End::Server);
+                }
+                (b'N', []) => self.unreachable("verbena: the database offers no TLS, which database.to asks for"),
+                _ => self.close(Some(Error::Server("no answer to the request for TLS"))),
+            };
+        }
         let mut messages = std::mem::take(&mut self.server_messages);
         while !self.gate.is_closed() {
             let Some(piece) = messages.next(&mut input) else { break };
@@ -31,12 +45,20 @@ impl<J: Judge> Postgres<J> {
             self.judge.setting(name, value);
         }
         match (self.phase, kind) {
-            (Phase::Startup, b'E') | (Phase::Cancel, _) => self.gate.pass(raw),
-            (Phase::Startup, _) => self.close(Some(Error::Server("a message before the startup"))),
+            (Phase::Startup | Phase::Asking, b'E') | (Phase::Cancel, _) => self.gate.pass(raw),
+            (Phase::Startup | Phase::Asking | Phase::Encrypting(_), _) => {
+                self.close(Some(Error::Server("a message before the startup")))
+            }
             (Phase::Login, b'Z') => {
                 self.phase = Phase::Commands;
                 self.ready(payload);
                 self.gate.pass(raw);
+            }
+            (Phase::Login, b'R') if self.encryption.server && !self.has_encrypted_client => {
+                match wire::without_binding(payload) {
+                    Some(offered) => self.gate.pass(&offered),
+                    None => self.gate.pass(raw),
+                }
             }
             (Phase::Login, _) => self.gate.pass(raw),
             // Notices, parameters and notifications come at any time.

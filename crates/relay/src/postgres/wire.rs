@@ -62,6 +62,28 @@ pub(crate) fn is_fatal(payload: &[u8]) -> bool {
     fields.any(|field| matches!(field, b"VFATAL" | b"VPANIC"))
 }
 
+/// An AuthenticationSASL without the mechanisms that bind a login to the TLS of its connection (RFC 5802: their names
+/// end with `-PLUS`). `None`: it has none, or is another message.
+pub(crate) fn without_binding(payload: &[u8]) -> Option<Vec<u8>> {
+    const SASL: u32 = 10;
+    let mut reader = Reader::new(payload);
+    if reader.u32()? != SASL {
+        return None;
+    }
+    let mut kept = SASL.to_be_bytes().to_vec();
+    let mut is_less = false;
+    while let Some(name) = reader.terminated().filter(|name| !name.is_empty()) {
+        if name.ends_with(b"-PLUS") {
+            is_less = true;
+        } else {
+            kept.extend_from_slice(name);
+            kept.push(0);
+        }
+    }
+    kept.push(0);
+    is_less.then(|| message(b'R', &kept))
+}
+
 /// A whole message.
 pub(crate) fn message(kind: u8, payload: &[u8]) -> Vec<u8> {
     let mut raw = Vec::with_capacity(5 + payload.len());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::oneshot;
-use verbena_relay::{Bracket, Conversation, Listener, Outcome, Rejection, ServeLimits, Upstream, serve};
+use verbena_relay::{Bracket, Conversation, Listener, Outcome, Rejection, ServeLimits, Tls, Upstream, serve};
 
 use crate::words::Log;
 
@@ -70,7 +70,15 @@ impl Relay {
                 told.send(port).unwrap();
                 let (_reads, reads) = tokio::sync::watch::channel(true);
                 let stop = async { drop(stopped.await) };
-                serve((listeners, reads), upstream, ServeLimits::default(), bracket, conversation, stop).await;
+                serve(
+                    (listeners, reads),
+                    (upstream, Tls::default()),
+                    ServeLimits::default(),
+                    bracket,
+                    conversation,
+                    stop,
+                )
+                .await;
             });
         });
         Self { port: port.recv().unwrap(), stop: Some(stop), thread: Some(thread) }

@@ -1,6 +1,7 @@
 //! The relay's machines by dialogues, and the relay between real clients and real servers.
 //!
 //! - `dialogue`, `words`: a conversation line by line, and a judge by first words, for the others.
+//! - `encryption`: TLS at either end.
 //! - `kit`, `tap`: programs that tests start, and what reaches the database, in the log of the brackets.
 //! - `memory`: long results and files through a relay whose memory is looked at.
 //! - `mysql_machine`: conversations of MySQL, line by line.
@@ -14,6 +15,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod dialogue;
+mod encryption;
 mod kit;
 mod memory;
 mod mysql_machine;

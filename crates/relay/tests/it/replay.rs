@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use verbena_relay::{Action, Conversation, Limits, Outcome, Rejection, mysql::Mysql, postgres::Postgres};
+use verbena_relay::{Action, Conversation, End, Limits, Outcome, Rejection, mysql::Mysql, postgres::Postgres};
 
 use crate::dialogue::{Dialogue, message, packet};
 use crate::kit::{Logged, Relay};
@@ -73,6 +73,10 @@ impl<C: Conversation<Write = String>> Conversation for Recorder<C> {
 
     fn unreachable(&mut self, problem: &str) {
         self.machine.unreachable(problem);
+    }
+
+    fn encrypted(&mut self, end: End) {
+        self.machine.encrypted(end);
     }
 
     fn begun(&mut self, result: Result<(), Rejection>) {
@@ -168,6 +172,7 @@ impl<C: Conversation<Write = String>> Driver<C> {
                     assert!(outcome == Outcome::Answered || self.is_closed || outcome == Outcome::Unknown);
                     self.bracket = Bracket::Ending;
                 }
+                Action::Encrypt { .. } => panic!("nothing here is encrypted"),
                 Action::Close(_) => {
                     assert!(!self.is_closed, "closed twice");
                     self.is_closed = true;

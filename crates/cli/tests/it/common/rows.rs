@@ -78,6 +78,46 @@ pub trait RowPages {
         line.map_or(0, |line| line.rsplit_once(' ').unwrap().1.parse().unwrap())
     }
 
+    /// Transactions that the log of the database has shown, by whether the relay had held them.
+    fn captured(&self, by: &str) -> u64 {
+        let all = self.counters("verbena_database_captured_total");
+        let line = all.iter().find(|line| line.contains(&format!("\"{by}\"")));
+        line.map_or(0, |line| line.rsplit_once(' ').unwrap().1.parse().unwrap())
+    }
+
+    /// A hand that goes around the relay is found each time, and what goes through it never.
+    fn finds_what_goes_around(&self, around: impl Fn(&str)) {
+        self.warm("/product/1");
+        for round in 0..5 {
+            let found = self.captured("around");
+            around(&format!("UPDATE products SET price = {} WHERE id = 1", 600 + round));
+            wait_for("a change that went around", || self.captured("around") > found);
+            assert_eq!(self.captured("around"), found + 1);
+            assert!(self.warm("/product/1").contains(&(600 + round).to_string()), "round {round}");
+        }
+        let (found, held) = (self.captured("around"), self.captured("relay"));
+        self.shows_each_commit(40);
+        for statements in [
+            "INSERT INTO products VALUES (50, 'maté', 1), (51, 'rooibos', 2)",
+            "BEGIN; UPDATE products SET price = 2 WHERE id > 2; DELETE FROM products WHERE id = 51; COMMIT",
+            "DELETE FROM products WHERE id = 50",
+            // It writes nothing, and is not expected for ever.
+            "UPDATE products SET price = price WHERE id = 4711",
+        ] {
+            self.write(statements);
+        }
+        wait_for("the relay's commits in the log", || self.captured("relay") >= held + 43);
+        assert_eq!(
+            (self.captured("relay"), self.captured("around")),
+            (held + 43, found),
+            "what the relay held is the relay's"
+        );
+        // The same again after it: no commit of the relay's is left that it could be taken for.
+        std::thread::sleep(Duration::from_secs(1));
+        around("UPDATE products SET price = 9 WHERE id = 3");
+        wait_for("a change that went around", || self.captured("around") == found + 1);
+    }
+
     /// A statement that is not understood has the catalog looked at, and one that changes it has it read.
     fn reads_its_catalog_once(&self, unknown: &str, changes: &str) {
         // Changes of before may have come while it was read.
