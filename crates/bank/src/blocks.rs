@@ -34,6 +34,15 @@ pub enum Miss {
     Fault(Fault),
 }
 
+/// What became of blocks that were to be taken out of the bank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Blocks that the bank had.
+    pub blocks: u64,
+    /// Blocks whose daemon, or the helper, did not answer: it may have them still.
+    pub unreached: u64,
+}
+
 /// What a daemon says when a client of the volume introduces itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Introduction {
@@ -110,6 +119,29 @@ impl Blocks {
         for is_stored in stored {
             Counters::add(if is_stored { &self.counters.stored } else { &self.counters.not_stored }, 1);
         }
+    }
+
+    /// Takes blocks out, for all clients of the volume. It spares memory and spares others old bytes; no promise rests on it (rule B2).
+    pub fn remove(&self, keys: &[BlockKey]) -> Removed {
+        let names = keys.iter().map(|key| key.name(&self.secret));
+        let removed: Vec<Option<bool>> = match &self.bank {
+            Bank::Memory(memory) => memory.remove(&names.collect::<Vec<_>>()),
+            Bank::Memcached(memcached, placement) => {
+                let delete = |(key, name): (&BlockKey, Name)| {
+                    let daemon = placement.of(memcached.daemons(), &name, key.block());
+                    (daemon, Request::Delete { name: name.bytes().to_vec() })
+                };
+                let answers = memcached.exchange(&keys.iter().zip(names).map(delete).collect::<Vec<_>>());
+                answers.into_iter().map(|answer| answer.map(|answer| answer == Answer::Done)).collect()
+            }
+        };
+        let count = |what: Option<bool>| removed.iter().filter(|removed| **removed == what).count() as u64;
+        Removed { blocks: count(Some(true)), unreached: count(None) }
+    }
+
+    /// The name of a block in this bank.
+    pub fn name(&self, key: &BlockKey) -> Name {
+        key.name(&self.secret)
     }
 
     /// Introduces a client of `volume` to each daemon, so that a second one with another secret or list is told before it serves anything.

@@ -5,7 +5,7 @@ use crate::{BlockSize, Rules, Secret};
 /// One version of one file. Made once an open, used for each of its blocks.
 ///
 /// ```text
-///  | length: 2 | identity | length: 2 | version |      little endian
+///  | length: 2 | identity | length: 2 | version | tag: 8 |      little endian; a tag after a purge only
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileKey(Vec<u8>);
@@ -37,6 +37,12 @@ impl FileKey {
         push(identity, rules.identity);
         push(version, rules.version);
         FileKey(bytes)
+    }
+
+    /// The same version, whose blocks are other ones: those under the key without `tag` are not found under it.
+    pub fn tagged(mut self, tag: u64) -> Self {
+        self.0.extend(tag.to_le_bytes());
+        self
     }
 
     /// The key of one of its blocks.
@@ -99,5 +105,10 @@ mod tests {
         assert_ne!(one, name(b"ab", b"d", 4096, 0));
         assert_ne!(one, name(b"ab", b"c", 8192, 0));
         assert_ne!(one, name(b"ab", b"c", 4096, 1));
+        let tagged = |tag| {
+            let file = FileKey::new(b"ab", b"c", Rules::default()).tagged(tag);
+            file.block(BlockSize::new(4096).unwrap(), 0).name(&Secret::new([1; 32]))
+        };
+        assert!(one != tagged(1) && tagged(1) != tagged(2));
     }
 }

@@ -28,7 +28,7 @@ mod secret;
 mod start;
 mod version;
 
-pub use blocks::{Bank, Blocks, Introduction, Miss};
+pub use blocks::{Bank, Blocks, Introduction, Miss, Removed};
 pub use counters::{Counters, Counts};
 pub use daemons::{Address, Daemon, Daemons, ListError};
 pub use decide::{Direct, Opening, decide};

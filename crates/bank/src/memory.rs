@@ -182,23 +182,18 @@ impl SharedMemory {
         items.iter().map(store).collect()
     }
 
-    /// Releases its segments: their memory is free, and what they hold is gone for all mounts. The next look allocates new ones.
-    pub fn purge(&self) -> Result<usize> {
+    /// Empties the slots of these names. Says of each whether there was one; nothing where no helper, or no segment, could be asked in time.
+    pub(crate) fn remove(&self, names: &[Name]) -> Vec<Option<bool>> {
         let segments = self.0.segments();
-        let mut call = Call::new(&self.0, Duration::from_secs(5));
-        for segment in segments.iter() {
-            match call.memory()?.release(segment.id) {
-                Ok(())
-                | Err(Error::Memory {
-                    why: Failure::NotFound | Failure::Released | Failure::Lost | Failure::Reclaimed,
-                    ..
-                }) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let mut call = Call::new(&self.0, self.0.options.deadline);
+        let removed = names.iter().map(|name| {
+            let seat = Seat::of(name);
+            let segment = segments.get(seat.segment(segments.len()))?;
+            segment.empty(&seat, &mut call).map_err(|error| call.failed(&error)).ok()
+        });
+        let removed = removed.collect();
         call.end();
-        self.0.is_due.store(true, Relaxed);
-        Ok(segments.len())
+        removed
     }
 }
 
@@ -343,6 +338,14 @@ impl Segment {
         let put = |offset: u64| PutOptions { offset, over: None };
         call.memory()?.put_with(self.id, item, put(slot))?;
         call.memory()?.put_with(self.id, &entry.bytes(), put(at))?;
+        Ok(true)
+    }
+
+    fn empty(&self, seat: &Seat, call: &mut Call<'_>) -> Result<bool> {
+        let entries = self.read(self.geometry.entries(seat), call)?;
+        let Some(at) = self.geometry.entry(seat, &entries) else { return Ok(false) };
+        let nothing = Entry { tag: 0, bytes: 0, stored: 0 };
+        call.memory()?.put_with(self.id, &nothing.bytes(), PutOptions { offset: at, over: None })?;
         Ok(true)
     }
 

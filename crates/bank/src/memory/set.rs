@@ -134,6 +134,13 @@ impl Geometry {
         (bytes > 0 && bytes <= slot.end - slot.start).then(|| slot.start..slot.start + bytes)
     }
 
+    /// Where the entry of a name stands, if there is one.
+    pub(crate) fn entry(&self, seat: &Seat, entries: &[u8]) -> Option<u64> {
+        let mut ways = (0..).zip(entries.chunks_exact(ENTRY as usize).map(Entry::read));
+        let (way, _) = ways.find(|(_, entry)| entry.tag == seat.tag)?;
+        Some(self.entries(seat).start + way * ENTRY)
+    }
+
     /// Where an item of so many bytes goes, and where its entry stands; nothing if no slot is large enough.
     pub(crate) fn replace(&self, seat: &Seat, entries: &[u8], bytes: usize) -> Option<(u64, u64)> {
         let is_small = self.small > 0 && bytes as u64 <= self.small_bytes;
