@@ -17,7 +17,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FileType, OFlags, Stat, fstat};
 use verbena_bank::{
-    After, BlockKey, BlockSize, Blocks, Clocks, Direct, End, FileKey, Opening, Read, Rules, Stamp, Time, decide,
+    After, BlockKey, BlockSize, Blocks, Clocks, Direct, End, FileKey, Name, Opening, Read, Removed, Rules, Stamp, Time,
+    decide,
 };
 
 use crate::below::{Below, Identity};
@@ -25,6 +26,7 @@ use crate::explain::LastAccess;
 use crate::files::read_at;
 use crate::handles::Handle;
 use crate::nodes::{Node, path_of};
+use crate::purge::Distrusted;
 use crate::state::Epoch;
 
 /// How the kernel may use its own pages of a file for one open.
@@ -66,8 +68,15 @@ pub(crate) struct Cache {
     size: BlockSize,
     below: Below,
     rules: Rules,
-    fills: SyncSender<Vec<(BlockKey, Vec<u8>)>>,
+    work: SyncSender<Work>,
+    distrusted: Distrusted,
     counts: CacheCounters,
+}
+
+/// What the thread of the bank does, in the order in which it was asked.
+enum Work {
+    Store(Vec<(BlockKey, Vec<u8>)>),
+    Remove(Vec<BlockKey>, SyncSender<Removed>),
 }
 
 /// Counters of a mount, beside those of its bank.
@@ -87,18 +96,25 @@ pub(crate) struct CacheCounters {
     pub(crate) filled_bytes: AtomicU64,
     /// Fills for which the queue had no room.
     pub(crate) dropped_fills: AtomicU64,
+    /// Files whose blocks were purged.
+    pub(crate) purged: AtomicU64,
 }
 
 impl Cache {
     /// Reads whose blocks may wait to be stored. With reads of 1 MiB this is at most 64 MiB.
     const FILLS: usize = 64;
+    /// Blocks of a file that a purge takes out of the bank. Of a larger file all stay there, and this mount does not use them.
+    const REMOVED: u64 = 1 << 20;
+    /// Blocks that are taken out together.
+    const TOGETHER: usize = 1024;
 
     pub(crate) fn new(blocks: Arc<Blocks>, size: BlockSize, below: Below, rules: Rules) -> std::io::Result<Self> {
-        let (fills, queue) = sync_channel(Self::FILLS);
+        let (work, queue) = sync_channel(Self::FILLS);
         let bank = blocks.clone();
         // It ends when the cache, and with it the queue, is dropped.
         std::thread::Builder::new().name("fill".to_owned()).spawn(move || fill(&bank, &queue))?;
-        Ok(Cache { blocks, size, below, rules, fills, counts: CacheCounters::default() })
+        let distrusted = Distrusted::default();
+        Ok(Cache { blocks, size, below, rules, work, distrusted, counts: CacheCounters::default() })
     }
 
     pub(crate) fn rules(&self) -> Rules {
@@ -133,7 +149,7 @@ impl Cache {
         node.state.observe(now);
         // Before the count of writers: one that opens in between ends this epoch.
         let epoch = node.state.epoch(self.rules);
-        let identity = self.identity(node, &stat);
+        let identity = self.identity(&node.fd, &stat);
         let opening = Opening {
             is_regular: FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile,
             writes: flags.intersects(OFlags::WRONLY | OFlags::RDWR),
@@ -148,7 +164,8 @@ impl Cache {
         self.counts.opens.fetch_add(1, Relaxed);
         node.state.accessed(LastAccess::Opened);
         let pages = if node.state.pages_are(Some(now)) { Pages::Keep } else { Pages::Fresh };
-        let key = FileKey::new(&identity, &now.bytes(), self.rules);
+        // After the epoch was taken: a purge that comes in between ends it.
+        let key = self.key(&identity, now);
         View { pages, epoch, stamp: now, key: Some(key) }
     }
 
@@ -219,13 +236,64 @@ impl Cache {
             return;
         }
         let fills = fills.into_iter().map(|(block, bytes)| (key.block(self.size, block), bytes)).collect();
-        if self.fills.try_send(fills).is_err() {
+        if self.work.try_send(Work::Store(fills)).is_err() {
             self.counts.dropped_fills.fetch_add(1, Relaxed);
         }
     }
 
+    /// Under which its blocks stand: under a key that only this mount has, if they were purged.
+    fn key(&self, identity: &[u8], stamp: Stamp) -> FileKey {
+        let key = FileKey::new(identity, &stamp.bytes(), self.rules);
+        match self.distrusted.tag(&self.name(&key)) {
+            Some(tag) => key.tagged(tag),
+            None => key,
+        }
+    }
+
+    fn name(&self, key: &FileKey) -> Name {
+        self.blocks.name(&key.block(self.size, 0))
+    }
+
+    /// From now on no block is used that this version of a file has in the bank. They are taken out of it too, for other mounts, as far
+    /// as it answers; nothing if there are too many. Says too whether so many versions were purged that all files were.
+    pub(crate) fn purge(&self, fd: &OwnedFd, stat: &Stat, tag: u64) -> (Option<Removed>, bool) {
+        let Some(identity) = self.identity(fd, stat) else { return (Some(Removed::default()), false) };
+        self.counts.purged.fetch_add(1, Relaxed);
+        let stamp = stamp(stat, self.below.clocks);
+        let plain = FileKey::new(&identity, &stamp.bytes(), self.rules);
+        let now = self.key(&identity, stamp);
+        let is_all = self.distrusted.add(self.name(&plain), tag);
+        let count = stamp.size.div_ceil(self.size.bytes().into());
+        if count > Self::REMOVED {
+            return (None, is_all);
+        }
+        let mut keys = vec![&plain];
+        keys.extend((now != plain).then_some(&now));
+        let mut removed = Removed::default();
+        for key in keys {
+            for first in (0..count).step_by(Self::TOGETHER) {
+                let blocks = first..count.min(first + Self::TOGETHER as u64);
+                let some = self.remove(blocks.map(|block| key.block(self.size, block)).collect());
+                removed =
+                    Removed { blocks: removed.blocks + some.blocks, unreached: removed.unreached + some.unreached };
+            }
+        }
+        (Some(removed), is_all)
+    }
+
+    /// Takes blocks out, behind the fills that wait.
+    fn remove(&self, keys: Vec<BlockKey>) -> Removed {
+        let all = Removed { blocks: 0, unreached: keys.len() as u64 };
+        let (done, removed) = sync_channel(1);
+        // The thread ends with the cache, so both ends are there.
+        if self.work.send(Work::Remove(keys, done)).is_err() {
+            return all;
+        }
+        removed.recv().unwrap_or(all)
+    }
+
     /// What names the file for all clients of the volume (rule B3).
-    fn identity(&self, node: &Node, stat: &Stat) -> Option<Vec<u8>> {
+    fn identity(&self, fd: &OwnedFd, stat: &Stat) -> Option<Vec<u8>> {
         if stat.st_nlink == 0 {
             return None;
         }
@@ -234,7 +302,7 @@ impl Cache {
                 (stat.st_dev == self.below.device).then(|| [&b"n"[..], &stat.st_ino.to_le_bytes()].concat())
             }
             Identity::Path => {
-                let path = rustix::fs::readlink(path_of(&node.fd), vec![]).ok()?;
+                let path = rustix::fs::readlink(path_of(fd), vec![]).ok()?;
                 let inner = path.as_bytes().strip_prefix(self.below.root.as_os_str().as_bytes())?;
                 // The kernel writes this behind the path of a file that has none any more.
                 (!inner.ends_with(b" (deleted)")).then(|| [&b"p"[..], inner].concat())
@@ -253,8 +321,12 @@ fn stamp(stat: &Stat, clocks: Clocks) -> Stamp {
     Stamp { modified, changed, size: stat.st_size as u64 }
 }
 
-fn fill(blocks: &Blocks, queue: &Receiver<Vec<(BlockKey, Vec<u8>)>>) {
-    while let Ok(fills) = queue.recv() {
-        blocks.store(&fills);
+fn fill(blocks: &Blocks, queue: &Receiver<Work>) {
+    while let Ok(work) = queue.recv() {
+        match work {
+            Work::Store(fills) => blocks.store(&fills),
+            // A purge that is gone needs no answer.
+            Work::Remove(keys, done) => _ = done.send(blocks.remove(&keys)),
+        }
     }
 }

@@ -152,6 +152,12 @@ pub enum UmountError {
         /// The path.
         at: PathBuf,
     },
+    /// Another user mounted it.
+    #[error("{at} is on a mount of another user: the user who mounted it can purge it, and root")]
+    NotYours {
+        /// The path.
+        at: PathBuf,
+    },
     /// The kernel refuses.
     #[error("unmounting {at}: {error}; programs may have files open there (fuser -vm {at}), or use --lazy")]
     Refused {

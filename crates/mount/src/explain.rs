@@ -9,6 +9,8 @@ pub(crate) const EXPLAIN: &str = "user.verbena.explain";
 /// What became of the last open or read of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LastAccess {
+    /// It was purged, and not opened since.
+    Purged,
     /// It was opened, and its reads may use the bank.
     Opened,
     /// It was opened, and all its reads go below.
@@ -31,6 +33,7 @@ impl LastAccess {
             LastAccess::Opened => {
                 "opened: its reads use the bank; none came yet, or the kernel had the pages".to_owned()
             }
+            LastAccess::Purged => "purged: nothing that was kept of it is used, and it was not opened since".to_owned(),
             LastAccess::Direct(reason) => format!("below: {}", direct(*reason)),
             LastAccess::Whole(blocks) => format!("hit: {blocks} blocks, all from the bank"),
             LastAccess::Partial(blocks, misses) => {

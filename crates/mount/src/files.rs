@@ -33,6 +33,8 @@ pub(crate) struct Files {
     pub(crate) locks: Locks,
     pub(crate) cache: Option<crate::cache::Cache>,
     identities: Identities,
+    /// Whether the kernel believes names for a while.
+    believes: bool,
     /// The mount has ended: nobody waits for locks any more.
     pub(crate) has_ended: AtomicBool,
 }
@@ -59,13 +61,19 @@ impl Files {
         .union(OFlags::NOATIME)
         .union(OFlags::NONBLOCK);
 
-    pub(crate) fn new(root: OwnedFd, identities: Identities, cache: Option<crate::cache::Cache>) -> Result<Self> {
+    pub(crate) fn new(
+        root: OwnedFd,
+        identities: Identities,
+        cache: Option<crate::cache::Cache>,
+        believes: bool,
+    ) -> Result<Self> {
         Ok(Files {
             nodes: Nodes::new(root)?,
             handles: Handles::default(),
             locks: Locks::default(),
             cache,
             identities,
+            believes,
             has_ended: AtomicBool::new(false),
         })
     }
@@ -81,14 +89,20 @@ impl Files {
     pub(crate) fn look_up(&self, caller: Caller, parent: u64, name: &OsStr) -> Result<(u64, Stat)> {
         let parent = self.nodes.node(parent)?;
         let _acting = self.act(caller)?;
-        let (node, stat) = self.nodes.look_up(&parent, name)?;
+        self.find(&parent, name)
+    }
+
+    fn find(&self, parent: &Node, name: &OsStr) -> Result<(u64, Stat)> {
+        let (node, stat) = self.nodes.look_up(parent, name)?;
+        if self.believes {
+            node.stands(parent.id, name);
+        }
         Ok((node.id, stat))
     }
 
     /// A name of a listing. The caller may read the directory, so it may have the listing; what it does with a name is checked then.
     pub(crate) fn look_up_own(&self, parent: u64, name: &OsStr) -> Result<(u64, Stat)> {
-        let (node, stat) = self.nodes.look_up(&*self.nodes.node(parent)?, name)?;
-        Ok((node.id, stat))
+        self.find(&*self.nodes.node(parent)?, name)
     }
 
     pub(crate) fn stat(&self, id: u64) -> Result<Stat> {
@@ -182,8 +196,7 @@ impl Files {
         let parent = self.nodes.node(parent)?;
         let _acting = self.act(caller)?;
         make(&parent)?;
-        let (node, stat) = self.nodes.look_up(&parent, name)?;
-        Ok((node.id, stat))
+        self.find(&parent, name)
     }
 
     pub(crate) fn remove(&self, caller: Caller, parent: u64, name: &OsStr, flags: AtFlags) -> Result<()> {
@@ -246,6 +259,9 @@ impl Files {
         };
         let held = rustix::fs::open(path_of(&fd), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let (node, stat) = self.nodes.know(held)?;
+        if self.believes {
+            node.stands(parent.id, name);
+        }
         let writer = writes(flags).then(|| crate::handles::Writer::new(node.clone()));
         let handle = self.handles.add(Handle::file(node.clone(), fd, writer, None));
         Ok((node.id, stat, handle))
@@ -393,7 +409,7 @@ impl Sized {
         Ok(Sized::Value(buffer))
     }
 
-    fn of(size: u32, value: Vec<u8>) -> Result<Self> {
+    pub(crate) fn of(size: u32, value: Vec<u8>) -> Result<Self> {
         match size {
             0 => Ok(Sized::Length(value.len() as u32)),
             size if value.len() > size as usize => Err(Errno::RANGE),

@@ -1,18 +1,20 @@
 //! The only module that knows the crate `fuser`: requests of the kernel to operations on [`Files`], and their answers back.
 
+mod kernel;
 mod translate;
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
     AccessFlags, BackgroundSession, BsdFileFlags, Config, CopyFileRangeFlags, FileHandle, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, Notifier, OpenFlags, Request, Session, SessionACL,
-    TimeOrNow, WriteFlags,
+    INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, Request, Session, SessionACL, TimeOrNow,
+    WriteFlags,
 };
 use fuser::{
     ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock,
@@ -25,6 +27,8 @@ use crate::cache::Pages;
 use crate::caller::Caller;
 use crate::files::{Change, Files, Sized};
 use crate::locks::Range;
+use crate::purge::PURGE;
+pub(crate) use kernel::Kernel;
 use translate::{attributes, kind, timespec};
 
 /// A session that serves; ends, with the mount, when it is dropped.
@@ -41,8 +45,8 @@ pub(crate) struct Mounting<'a> {
 }
 
 pub(crate) fn serve(files: Arc<Files>, mounting: &Mounting<'_>) -> io::Result<Serving> {
-    let notifier = Arc::new(OnceLock::new());
-    let fuse = Fuse { files, believed: mounting.believed, notifier: notifier.clone() };
+    let kernel = Kernel::default();
+    let fuse = Fuse { files, believed: mounting.believed, kernel: kernel.clone() };
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(mounting.source.clone()),
@@ -57,10 +61,10 @@ pub(crate) fn serve(files: Arc<Files>, mounting: &Mounting<'_>) -> io::Result<Se
     }
     config.n_threads = Some(mounting.threads);
     config.clone_fd = true;
-    let session = Session::new(fuse, mounting.at, &config)?.spawn()?;
-    // Locks that are taken before this line drop nothing, for no file can have been read before them.
-    _ = notifier.set(session.notifier());
-    Ok(Serving(session))
+    let session = Session::new(fuse, mounting.at, &config)?;
+    // Before any request is served: a lock or a purge has what it needs.
+    kernel.is_there(session.notifier(), session.as_fd().try_clone_to_owned()?);
+    Ok(Serving(session.spawn()?))
 }
 
 impl Serving {
@@ -77,7 +81,7 @@ impl Serving {
 struct Fuse {
     files: Arc<Files>,
     believed: Duration,
-    notifier: Arc<OnceLock<Notifier>>,
+    kernel: Kernel,
 }
 
 const NO_GENERATION: Generation = Generation(0);
@@ -134,6 +138,7 @@ impl fuser::Filesystem for Fuse {
         ] {
             _ = config.add_capabilities(wanted);
         }
+        self.kernel.can(config.capabilities());
         // Times are the file system's own, to the nanosecond.
         _ = config.set_time_granularity(Duration::from_nanos(1));
         _ = config.set_max_write(1 << 20);
@@ -404,7 +409,16 @@ impl fuser::Filesystem for Fuse {
     }
 
     fn getxattr(&self, request: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        answer!(reply, self.files.attribute(caller(request), id.0, name, size), sized);
+        if name != PURGE || self.files.cache.is_none() {
+            return answer!(reply, self.files.attribute(caller(request), id.0, name, size), sized);
+        }
+        let (files, kernel, caller) = (self.files.clone(), self.kernel.clone(), caller(request));
+        let work = move || {
+            let purged = files.purge(caller, id.0, &kernel);
+            let value = purged.and_then(|purged| Sized::of(size, purged.text().into_bytes()));
+            answer!(reply, value, sized);
+        };
+        _ = std::thread::Builder::new().name("purge".to_owned()).spawn(work);
     }
 
     fn listxattr(&self, request: &Request, id: INodeNo, size: u32, reply: ReplyXattr) {
@@ -456,7 +470,7 @@ impl fuser::Filesystem for Fuse {
         waits: bool,
         reply: ReplyEmpty,
     ) {
-        let (files, notifier, caller) = (self.files.clone(), self.notifier.clone(), caller(request));
+        let (files, kernel, caller) = (self.files.clone(), self.kernel.clone(), caller(request));
         let range = Range { start, end, kind };
         let work = move || {
             let node = files.node(id.0);
@@ -469,12 +483,8 @@ impl fuser::Filesystem for Fuse {
                     locks.set(&node, handle.0, owner.0, range)
                 };
                 taken?;
-                if kind != libc::F_UNLCK
-                    && files.drops_at_lock(&node)
-                    && let Some(notifier) = notifier.get()
-                {
-                    // The kernel may have nothing of the file, and says so by an error.
-                    _ = notifier.inval_inode(id, 0, 0);
+                if kind != libc::F_UNLCK && files.drops_at_lock(&node) {
+                    kernel.drop_file(id.0);
                 }
                 Ok(())
             });

@@ -19,6 +19,7 @@ mod locks;
 mod mount;
 mod nodes;
 mod promise;
+mod purge;
 mod secret;
 mod state;
 mod status;
@@ -26,6 +27,7 @@ mod warm;
 
 pub use below::{Below, Identity};
 pub use error::{MountError, UmountError};
-pub use mount::{MountOptions, Mounted, check, explain, mount, status, umount};
+pub use mount::{MountOptions, Mounted, check, explain, mount, purge, status, umount};
 pub use promise::{Promise, PromiseError};
+pub use purge::Purged;
 pub use warm::{Warmed, warm};

@@ -1,4 +1,4 @@
-//! The library entries of `verbena fs mount`, `check`, `status` and `umount`.
+//! The library entries of `verbena fs mount`, `check`, `status`, `purge` and `umount`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,6 +21,7 @@ use crate::explain::EXPLAIN;
 use crate::files::Files;
 use crate::fuse::{Mounting, Serving, serve};
 use crate::promise::Promise;
+use crate::purge::{PURGE, Purged};
 use crate::secret::{machine_secret, secret_of};
 use crate::status::{STATUS, status_text};
 
@@ -117,7 +118,7 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, MountError> {
     let root = hold(&below.root).map_err(std::io::Error::from)?;
     let identities = if options.allow_other { Identities::Callers } else { Identities::Own };
     let believed = if cache.is_some() && !options.allow_other { options.promise.believed() } else { Duration::ZERO };
-    let files = Arc::new(Files::new(root, identities, cache).map_err(std::io::Error::from)?);
+    let files = Arc::new(Files::new(root, identities, cache, !believed.is_zero()).map_err(std::io::Error::from)?);
     let mounting = Mounting {
         at: &at,
         source: format!("{SOURCE}{}", below.root.display()),
@@ -169,6 +170,23 @@ pub fn status(at: &Path) -> Result<String, UmountError> {
         .map_err(|error| UmountError::Silent { at: at.to_owned(), error: error.into() })?;
     buffer.truncate(length);
     Ok(String::from_utf8_lossy(&buffer).into_owned())
+}
+
+/// Nothing that a mount keeps of a file or a tree is used any more: `verbena fs purge`. Links are followed to the file, and not inside the tree.
+pub fn purge(path: &Path) -> Result<Purged, UmountError> {
+    let silent = |error: std::io::Error| UmountError::Silent { at: path.to_owned(), error };
+    let found = path.canonicalize().map_err(silent)?;
+    if kind_of(&found).is_none_or(|kind| kind != KIND) {
+        return Err(UmountError::NotOurs { at: found });
+    }
+    let mut buffer = vec![0; 4 << 10];
+    let length = rustix::fs::getxattr(&found, PURGE, &mut buffer[..]).map_err(|error| match error {
+        rustix::io::Errno::NODATA => UmountError::NoBank { at: found.clone() },
+        rustix::io::Errno::PERM => UmountError::NotYours { at: found.clone() },
+        error => silent(error.into()),
+    })?;
+    buffer.truncate(length);
+    Ok(Purged::parse(&String::from_utf8_lossy(&buffer)))
 }
 
 /// Why the last open or read of a file did not come from the bank, or that it did: `verbena fs status --explain`.

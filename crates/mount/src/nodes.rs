@@ -1,6 +1,7 @@
 //! Files that the kernel knows: each is held by a descriptor, so it lives on however it is renamed or unlinked.
 
 use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,12 +22,24 @@ pub(crate) struct Node {
     pub(crate) fd: OwnedFd,
     /// What the bank must know of it.
     pub(crate) state: State,
+    /// The directory and the name by which it was looked up last, where the kernel believes names.
+    place: Mutex<Option<(u64, OsString)>>,
 }
 
 impl Node {
     /// A path that leads to the file itself, for system calls that take no descriptor of `O_PATH`.
     pub(crate) fn path(&self) -> String {
         path_of(&self.fd)
+    }
+
+    /// Notes by which name of which directory the kernel knows it.
+    pub(crate) fn stands(&self, parent: u64, name: &OsStr) {
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = Some((parent, name.to_owned()));
+    }
+
+    /// The directory and the name by which the kernel knows it.
+    pub(crate) fn place(&self) -> Option<(u64, OsString)> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Opens the file anew.
@@ -56,7 +69,7 @@ struct Table {
 impl Nodes {
     pub(crate) fn new(root: OwnedFd) -> Result<Self, Errno> {
         let stat = fstat(&root)?;
-        let root = Arc::new(Node { id: ROOT, fd: root, state: State::default() });
+        let root = Arc::new(Node { id: ROOT, fd: root, state: State::default(), place: Mutex::default() });
         let mut table = Table::default();
         table.by_id.insert(ROOT, (root, 1));
         table.by_key.insert((stat.st_dev, stat.st_ino), ROOT);
@@ -72,8 +85,20 @@ impl Nodes {
         self.table().by_id.len()
     }
 
+    /// All that the kernel knows now.
+    pub(crate) fn all(&self) -> Vec<Arc<Node>> {
+        self.table().by_id.values().map(|(node, _)| node.clone()).collect()
+    }
+
+    /// The file of this device and number, if the kernel knows it.
+    pub(crate) fn known(&self, device: u64, number: u64) -> Option<Arc<Node>> {
+        let table = self.table();
+        let id = table.by_key.get(&(device, number))?;
+        table.by_id.get(id).map(|(node, _)| node.clone())
+    }
+
     /// The file with this name, known to the kernel once more.
-    pub(crate) fn look_up(&self, parent: &Node, name: &std::ffi::OsStr) -> Result<(Arc<Node>, Stat), Errno> {
+    pub(crate) fn look_up(&self, parent: &Node, name: &OsStr) -> Result<(Arc<Node>, Stat), Errno> {
         let fd = openat(&parent.fd, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
         self.know(fd)
     }
@@ -90,7 +115,7 @@ impl Nodes {
             return Ok((node.clone(), stat));
         }
         let id = table.free_id(stat.st_ino);
-        let node = Arc::new(Node { id, fd, state: State::default() });
+        let node = Arc::new(Node { id, fd, state: State::default(), place: Mutex::default() });
         table.by_id.insert(id, (node.clone(), 1));
         table.by_key.insert(key, id);
         Ok((node, stat))

@@ -15,7 +15,7 @@ pub(crate) struct State {
     writing: AtomicU64,
     /// Raised when a lock is taken on it.
     locking: AtomicU64,
-    /// Raised when another stamp than the last was seen.
+    /// Raised when another stamp than the last was seen, and at a purge.
     changing: AtomicU64,
     seen: Mutex<Seen>,
 }
@@ -71,6 +71,13 @@ impl State {
         if seen.stamp.replace(stamp) != Some(stamp) {
             self.changing.fetch_add(1, SeqCst);
         }
+    }
+
+    /// Nothing that was known of the file counts any more.
+    pub(crate) fn purged(&self) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        *seen = Seen { stamp: None, pages: None, last: Some(LastAccess::Purged) };
+        self.changing.fetch_add(1, SeqCst);
     }
 
     /// Notes what became of an open or a read.

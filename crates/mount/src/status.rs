@@ -27,6 +27,7 @@ pub(crate) fn status_text(files: &Files) -> String {
         ("below_reads", &counts.below),
         ("filled_bytes", &counts.filled_bytes),
         ("dropped_fills", &counts.dropped_fills),
+        ("purged_files", &counts.purged),
     ] {
         line(name, counter.load(Relaxed));
     }

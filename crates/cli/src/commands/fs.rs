@@ -23,6 +23,7 @@ pub enum Command {
     Status(Status),
     Top(Top),
     Warm(Warm),
+    Purge(Purge),
     Umount(Umount),
 }
 
@@ -127,6 +128,20 @@ pub struct Warm {
     format: Format,
 }
 
+/// Use nothing any more of what a mount keeps of a file or a tree. The next open reads it below.
+///
+/// For what a promise cannot see: a restored file with its old size and time, a sealed file that was replaced. Its blocks are taken out of the bank too, so that other mounts do not find them.
+/// What the kernel keeps of a mount is dropped at that mount alone. Links inside the tree are not followed. For the user who mounted it, and root.
+#[derive(Args, Debug)]
+#[command(after_long_help = "Examples:\n  verbena fs purge /fast\n  verbena fs purge /fast/data/words --json")]
+pub struct Purge {
+    /// A file or directory on a mount, or the mount.
+    #[arg(value_name = "PATH")]
+    path: PathBuf,
+    #[command(flatten)]
+    format: Format,
+}
+
 /// Take a mount away.
 #[derive(Args, Debug)]
 #[command(after_long_help = "Example:\n  verbena fs umount /fast")]
@@ -148,6 +163,7 @@ impl Command {
             Command::Status(status) => status.run(),
             Command::Top(top) => top.run(),
             Command::Warm(warm) => warm.run(),
+            Command::Purge(purge) => purge.run(),
             Command::Umount(Umount { at, lazy }) => Ok(verbena_mount::umount(&at, lazy)?),
         }
     }
@@ -322,6 +338,33 @@ impl Warm {
         if warmed.failed > 0 {
             return Err(Error::Refused {
                 problem: format!("{} files or directories could not be read", warmed.failed),
+                exit_code: 1,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Purge {
+    fn run(self) -> Result<()> {
+        let purged = verbena_mount::purge(&self.path)?;
+        let mut out = output();
+        if self.format.json {
+            write_json(&mut out, &purged.named().into_iter().collect::<BTreeMap<_, _>>())?;
+        } else {
+            writeln!(out, "{} files purged; {} blocks were taken out of the bank", purged.files, purged.blocks)?;
+            for (count, what) in [
+                (purged.unreached, "blocks may be in the bank still, which did not answer in time"),
+                (purged.large, "files have too many blocks to be taken out of the bank"),
+            ] {
+                if count > 0 {
+                    writeln!(out, "  {count} {what}: other mounts may use them, this one does not")?;
+                }
+            }
+        }
+        if purged.failed > 0 {
+            return Err(Error::Refused {
+                problem: format!("{} files or directories could not be looked at", purged.failed),
                 exit_code: 1,
             });
         }

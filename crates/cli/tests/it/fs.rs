@@ -51,6 +51,12 @@ fn a_file_comes_from_the_bank_and_never_older_than_what_was_closed() {
     let words = fast.join("words");
     let explained = output(&mut verbena(&["fs", "status", "--explain", words.to_str().unwrap()]));
     assert!(["opened: ", "hit: ", "miss: ", "below: "].iter().any(|start| explained.starts_with(start)), "{explained}");
+    let purged: Value = serde_json::from_str(&output(&mut verbena(&["fs", "purge", fast_text, "--json"]))).unwrap();
+    assert_eq!((&purged["files"], &purged["unreached"], &purged["failed"]), (&1.into(), &0.into(), &0.into()));
+    let said = output(&mut verbena(&["fs", "purge", words.to_str().unwrap()]));
+    assert!(said.starts_with("1 files purged; 0 blocks"), "{said}");
+    let said = verbena(&["fs", "purge", slow_text]).output().unwrap();
+    assert!(said.status.code() == Some(1) && String::from_utf8_lossy(&said.stderr).contains("no Verbena mount"));
     let top = output(&mut verbena(&["fs", "top", fast_text, "--count", "2", "--every", "50ms"]));
     assert!(top.lines().count() == 3 && top.starts_with("    opens"), "{top}");
     let counts: Value = serde_json::from_str(&output(&mut verbena(&["fs", "status", "--json", fast_text]))).unwrap();

@@ -127,6 +127,12 @@ fn mounts_of_a_machine_and_of_a_cluster_share_what_one_read() {
     let five = Mount::new(&cluster, "a", &slow, "five");
     read_all(&five, 4);
     assert_eq!(five.count("filled_bytes"), 0);
+    // What one purges no other finds.
+    let purged = output(&mut verbena(&["fs", "purge", five.at.to_str().unwrap()]));
+    assert_eq!(purged, format!("20 files purged; {blocks} blocks were taken out of the bank\n"));
+    let six = Mount::new(&cluster, "a", &slow, "six");
+    read_all(&six, 4);
+    assert_eq!((six.count("filled_bytes"), six.count("bank_hits")), (bytes, 0));
 }
 
 #[test]

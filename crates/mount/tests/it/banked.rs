@@ -31,6 +31,10 @@ impl Bank {
         }
     }
 
+    pub fn pids(&self) -> Vec<u32> {
+        self.running.as_ref().map_or_else(Vec::new, Running::pids)
+    }
+
     pub fn end(&mut self) {
         self.running.take().into_iter().for_each(Running::end);
     }
@@ -52,7 +56,7 @@ fn pair(bank: &Bank, rules: Rules, clocks: Option<Clocks>) -> Option<Pair> {
 }
 
 /// Opens until the file is old enough for the bank.
-fn cached(pair: &Pair, name: &str) -> File {
+pub fn cached(pair: &Pair, name: &str) -> File {
     let mut found = None;
     eventually("the file settles", || {
         let before = pair.count("cached_opens");
@@ -62,7 +66,7 @@ fn cached(pair: &Pair, name: &str) -> File {
     found.unwrap()
 }
 
-fn byte(file: &File) -> u8 {
+pub fn byte(file: &File) -> u8 {
     let mut byte = [0];
     file.read_exact_at(&mut byte, 0).unwrap();
     byte[0]
@@ -73,13 +77,13 @@ fn read(pair: &Pair, name: &str) -> u8 {
 }
 
 /// Times as a restore or `cp -p` sets them.
-fn restore(path: &Path, seconds: i64) {
+pub fn restore(path: &Path, seconds: i64) {
     let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
     let times = Timestamps { last_access: time, last_modification: time };
     utimensat(CWD, path, &times, AtFlags::empty()).unwrap();
 }
 
-const NO_CHANGE_TIME: Clocks = Clocks { grain: 10_000_000, ahead: 0, has_changed: false };
+pub const NO_CHANGE_TIME: Clocks = Clocks { grain: 10_000_000, ahead: 0, has_changed: false };
 
 #[test]
 fn a_second_mount_reads_from_the_bank_and_a_partial_hit_brings_only_what_is_missing() {

@@ -10,6 +10,7 @@ mod locks;
 mod mapped;
 mod over;
 mod plain;
+mod purged;
 mod refused;
 mod setup;
 mod users;
