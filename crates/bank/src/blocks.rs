@@ -102,9 +102,13 @@ impl Blocks {
 
     /// Stores blocks. One that does not get there is counted, and is a miss later.
     pub fn store(&self, blocks: &[(BlockKey, Vec<u8>)]) {
-        let items = blocks
-            .iter()
-            .map(|(key, bytes)| (key.block(), key.name(&self.secret), Envelope::seal(&self.secret, key, bytes)));
+        let seal = |(key, bytes): &(BlockKey, Vec<u8>)| {
+            let item = Envelope::seal(&self.secret, key, bytes);
+            Some((key.block(), key.name(&self.secret), item.ok()?))
+        };
+        let items: Vec<(u64, Name, Vec<u8>)> = blocks.iter().filter_map(seal).collect();
+        Counters::add(&self.counters.not_stored, (blocks.len() - items.len()) as u64);
+        let items = items.into_iter();
         let stored: Vec<bool> = match &self.bank {
             Bank::Memory(memory) => memory.store(&items.map(|(_, name, item)| (name, item)).collect::<Vec<_>>()),
             Bank::Memcached(memcached, placement) => {
@@ -150,7 +154,10 @@ impl Blocks {
         let Bank::Memcached(memcached, placement) = &self.bank else { return vec![] };
         let list = memcached.daemons().fingerprint(*placement);
         let ours = format!("{} {list}", self.secret.fingerprint());
-        let known = format!("verbena:{}", crate::secret::hex(&Secret::new([0; 32]).name(volume.as_bytes())));
+        // A volume may have clients of both kinds, which share nothing and need not agree.
+        let kind = if self.secret.seal().is_some() { "\0encrypted" } else { "" };
+        let known = Secret::new([0; 32]).name(format!("{volume}{kind}").as_bytes());
+        let known = format!("verbena:{}", crate::secret::hex(&known));
         let name = |suffix: &str| format!("{known}{suffix}").into_bytes();
         let add = |name, item, seconds| Request::Set { name, item, store: Store::Add, seconds };
         let probe = vec![0; size.bytes() as usize + Envelope::overhead(Self::KEY_ROOM)];

@@ -45,6 +45,8 @@ counters! {
     wrong_key,
     /// Items whose checksum was wrong.
     wrong_checksum,
+    /// Items whose seal did not open.
+    wrong_seal,
     /// Blocks stored.
     stored,
     /// Blocks that a daemon refused, or that did not reach it.
@@ -62,6 +64,7 @@ impl Counters {
             Fault::Format => &self.wrong_format,
             Fault::Key => &self.wrong_key,
             Fault::Checksum => &self.wrong_checksum,
+            Fault::Seal => &self.wrong_seal,
         };
         Self::add(counter, 1);
     }

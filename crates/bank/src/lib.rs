@@ -24,6 +24,7 @@ mod memory;
 mod placement;
 mod read;
 mod rules;
+mod seal;
 mod secret;
 mod start;
 mod version;

@@ -5,11 +5,16 @@ use std::hash::Hasher;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use thiserror::Error;
 
+use crate::seal::Seal;
+
 /// What only the clients of one volume know. A daemon, and a user that can reach it, can neither forge a block nor name one.
 #[derive(Clone)]
 pub struct Secret {
+    bytes: [u8; 32],
     first: SipHasher24,
     second: SipHasher24,
+    /// Of an encrypted volume.
+    seal: Option<Seal>,
 }
 
 /// Why text is no secret.
@@ -34,7 +39,7 @@ impl Secret {
             key.copy_from_slice(&bytes[from..from + 16]);
             SipHasher24::new_with_key(&key)
         };
-        Secret { first: half(0), second: half(16) }
+        Secret { bytes, first: half(0), second: half(16), seal: None }
     }
 
     /// The secret of one volume. Volumes that share a file with a secret share no name and no checksum.
@@ -43,6 +48,17 @@ impl Secret {
         bytes[..16].copy_from_slice(&hash(&self.first, Purpose::Volume, &[volume.as_bytes()]));
         bytes[16..].copy_from_slice(&hash(&self.second, Purpose::Volume, &[volume.as_bytes()]));
         Secret::new(bytes)
+    }
+
+    /// The secret of one volume whose envelopes are sealed. Its names and keys are no names and keys of the volume without encryption.
+    pub fn encrypted(&self, volume: &str) -> Self {
+        let (seal, names) = Seal::of_volume(&self.bytes, volume);
+        Secret { seal: Some(seal), ..Secret::new(names) }
+    }
+
+    /// What seals the envelopes of the volume, if it is encrypted.
+    pub(crate) fn seal(&self) -> Option<&Seal> {
+        self.seal.as_ref()
     }
 
     /// A secret that no other process knows.
@@ -133,6 +149,9 @@ mod tests {
         assert_ne!(secret.of_volume("a").name(b"key"), secret.of_volume("b").name(b"key"));
         assert_ne!(secret.of_volume("a").checksum(&[b"key"]), secret.of_volume("b").checksum(&[b"key"]));
         assert_ne!(secret.of_volume("a").name(b"key"), Secret::new([8; 32]).of_volume("a").name(b"key"));
+        assert_eq!(secret.encrypted("a").name(b"key"), secret.encrypted("a").name(b"key"));
+        let others = [secret.of_volume("a"), secret.encrypted("b"), Secret::new([8; 32]).encrypted("a")];
+        assert!(others.iter().all(|other| other.name(b"key") != secret.encrypted("a").name(b"key")));
     }
 
     #[test]

@@ -51,6 +51,9 @@ pub enum MountError {
     /// Only root may mount for all users.
     #[error("--allow-other needs root: each operation is done with the caller's user and groups")]
     AllowOther,
+    /// Nothing is there to be encrypted.
+    #[error("--encrypt seals blocks in the bank, and --bank none has no blocks: leave one of them out")]
+    Encrypt,
     /// The list of daemons is wrong.
     #[error(transparent)]
     List(#[from] ListError),

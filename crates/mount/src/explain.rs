@@ -50,6 +50,10 @@ impl LastAccess {
                         "a wrong checksum: torn, turned bits, or another secret",
                     ),
                     (
+                        count(&|miss| matches!(miss, Miss::Fault(Fault::Seal))),
+                        "a seal that does not open: torn, turned bits, or another secret",
+                    ),
+                    (
                         count(&|miss| matches!(miss, Miss::Fault(Fault::Length | Fault::Format))),
                         "something else in its place",
                     ),

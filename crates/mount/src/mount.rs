@@ -46,6 +46,8 @@ pub struct MountOptions {
     pub volume: Option<String>,
     /// A file with the volume's secret. Without one, all mounts of the same directory by this user on this machine share blocks of a bank in memory; blocks of daemons no other client finds.
     pub secret: Option<PathBuf>,
+    /// Whether blocks are sealed before they go into the bank. Mounts that do and mounts that do not share none.
+    pub encrypt: bool,
     /// Whether all users may use the mount, each with its own identity below. Only for root.
     pub allow_other: bool,
     /// How long a daemon may take before its blocks are misses.
@@ -72,6 +74,7 @@ impl MountOptions {
             promise: Promise::default(),
             volume: None,
             secret: None,
+            encrypt: false,
             allow_other: false,
             deadline: Options::default().deadline,
             threads: 8,
@@ -267,6 +270,9 @@ fn refuse(below: &Path, at: &Path, options: &MountOptions) -> Result<(), MountEr
     if options.allow_other && !rustix::process::geteuid().is_root() {
         return Err(MountError::AllowOther);
     }
+    if options.encrypt && options.bank == Kind::None {
+        return Err(MountError::Encrypt);
+    }
     Ok(())
 }
 
@@ -287,7 +293,7 @@ fn in_daemons(
     };
     let memcached = Memcached::new(daemons.clone(), Options { deadline: options.deadline, ..Options::default() })?;
     let bank = Bank::Memcached(memcached, options.placement);
-    let blocks = Blocks::new(secret.of_volume(&volume), bank, options.rules);
+    let blocks = Blocks::new(of_volume(options, &secret, &volume), bank, options.rules);
     // A mount that shares no secret is a volume of its own.
     match options.secret {
         Some(_) => introduce(&blocks, daemons, &volume, options.block, notes)?,
@@ -335,7 +341,11 @@ fn in_memory(options: &MountOptions, bytes: u64, below: &Below, notes: &mut Vec<
     if let Some(problem) = status.problem {
         notes.push(format!("the bank has no more: {problem} (it is tried again for as long as this is mounted)"));
     }
-    Ok(Blocks::new(secret.of_volume(&volume), Bank::Memory(memory), options.rules))
+    Ok(Blocks::new(of_volume(options, &secret, &volume), Bank::Memory(memory), options.rules))
+}
+
+fn of_volume(options: &MountOptions, secret: &Secret, volume: &str) -> Secret {
+    if options.encrypt { secret.encrypted(volume) } else { secret.of_volume(volume) }
 }
 
 fn volume(options: &MountOptions, below: &Below) -> String {
@@ -362,6 +372,9 @@ fn cache(
     if options.allow_other && options.promise != Promise::Open {
         notes
             .push("a mount for all users asks below for every name, so that each caller's permissions hold".to_owned());
+    }
+    if options.encrypt {
+        notes.push("blocks are sealed in the bank: only mounts with this secret and --encrypt read them".to_owned());
     }
     notes.extend(below.weaknesses());
     Ok(Cache::new(Arc::new(blocks), options.block, below, options.rules)?)

@@ -39,6 +39,53 @@ fn blocks_come_back_from_several_daemons_at_once() {
     }
 }
 
+#[test]
+fn what_an_encrypted_volume_stores_only_its_clients_read() {
+    if !is_installed() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = Daemon::start(folder.path(), "m");
+    let bank = |secret: Secret| {
+        Blocks::new(secret, Bank::Memcached(memcached(&[&daemon], 20_000), Placement::Rendezvous), Rules::default())
+    };
+    let secret = || Secret::new([5; 32]).encrypted("v");
+    let (one, two, clear) = (bank(secret()), bank(secret()), bank(Secret::new([5; 32]).of_volume("v")));
+    let keys = keys("1", 3);
+    let stored: Vec<_> = keys.iter().map(|key| (key.clone(), content("1", key.block(), 1000))).collect();
+    one.store(&stored);
+    assert_eq!(two.fetch(&keys), stored.iter().map(|(_, bytes)| Some(bytes.clone())).collect::<Vec<_>>());
+    assert_eq!(clear.fetch(&keys), [None, None, None]);
+    assert_eq!((clear.counters().read().absent, two.counters().read().hits), (3, 3));
+    clear.store(&stored);
+    assert_eq!(two.fetch(&keys), stored.iter().map(|(_, bytes)| Some(bytes.clone())).collect::<Vec<_>>());
+    // Another program turns a bit, puts another block of the volume in its place, and writes something else.
+    let names: Vec<Vec<u8>> = keys.iter().map(|key| two.name(key).bytes().to_vec()).collect();
+    let other = memcached(&[&daemon], 20_000);
+    let item = |at: usize| match &other.exchange(&[(0, Request::Get { name: names[at].clone() })])[..] {
+        [Some(Answer::Item(item))] => item.clone(),
+        answers => panic!("{answers:?}"),
+    };
+    let mut turned = item(0);
+    assert!(!turned.windows(20).any(|part| stored[0].1.windows(20).any(|clear| clear == part)));
+    turned[500] ^= 1;
+    for (name, item) in names.iter().zip([turned, item(2), b"of another program".to_vec()]) {
+        let set = Request::Set { name: name.clone(), item, store: Store::Replace, seconds: 0 };
+        assert_eq!(other.exchange(&[(0, set)]), [Some(Answer::Done)]);
+    }
+    assert_eq!(two.fetch(&keys), [None, None, None]);
+    let counts = two.counters().read();
+    assert_eq!((counts.wrong_seal, counts.wrong_key, counts.wrong_format, counts.hits), (1, 1, 1, 6));
+    // Both kinds of clients may use one volume's daemons.
+    let agreed = [Introduction::Agreed];
+    assert_eq!(one.introduce("v", BlockSize::default()), agreed);
+    assert_eq!(clear.introduce("v", BlockSize::default()), agreed);
+    assert_eq!(
+        bank(Secret::new([6; 32]).encrypted("v")).introduce("v", BlockSize::default()),
+        [Introduction::OtherSecret]
+    );
+}
+
 /// Rule B2: a daemon is open to every user of its machine.
 #[test]
 fn items_that_another_program_wrote_are_misses_by_their_fault() {

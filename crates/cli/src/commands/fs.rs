@@ -61,6 +61,9 @@ pub struct Mount {
     /// A file with the volume's secret. Without it no client of another machine or user finds a block.
     #[arg(long, value_name = "FILE")]
     secret: Option<PathBuf>,
+    /// Seal blocks before they go into the bank (AES-256-GCM), so that only mounts with this secret and --encrypt can read them.
+    #[arg(long)]
+    encrypt: bool,
     /// Let all users use it, each with the own identity below. For root.
     #[arg(long)]
     allow_other: bool,
@@ -187,6 +190,7 @@ impl Mount {
             block,
             volume: self.volume,
             secret: self.secret,
+            encrypt: self.encrypt,
             allow_other: self.allow_other,
             deadline: self.deadline.map_or(defaults.deadline, |Lapse(deadline)| deadline.max(Duration::from_millis(1))),
             threads: self.threads,
@@ -294,7 +298,10 @@ impl Top {
             ("below", &["below_reads"]),
             ("absent", &["bank_absent"]),
             ("down", &["bank_daemon_down"]),
-            ("wrong", &["bank_wrong_length", "bank_wrong_format", "bank_wrong_key", "bank_wrong_checksum"]),
+            (
+                "wrong",
+                &["bank_wrong_length", "bank_wrong_format", "bank_wrong_key", "bank_wrong_checksum", "bank_wrong_seal"],
+            ),
         ];
         let mut out = output();
         let mut before = counts(&self.at)?;

@@ -4,6 +4,7 @@
 
 mod banked;
 mod checker;
+mod encrypted;
 mod fsx;
 mod killed;
 mod locks;

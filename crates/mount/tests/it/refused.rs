@@ -36,6 +36,7 @@ fn bad_input_is_refused_by_name_and_with_a_remedy() {
     assert!(with(&|o| o.below = folder.path().join("none")).contains("the directory below must be a directory"));
     assert!(with(&|o| o.at = folder.path().join("file")).contains("is no directory"));
     assert!(with(&|o| o.at = "/proc".into()).contains("mount of kind proc already"));
+    assert!(with(&|o| o.encrypt = true).contains("--bank none has no blocks"));
     let memory = |bytes| with(&|o| o.bank = Kind::Memory(bytes));
     assert!(memory(64 << 20).contains("needs the socket of a helper"));
     let helper = Socket::new(Some(folder.path()), None).unwrap();
