@@ -1,7 +1,9 @@
 //! Blocks into a bank and out of it, proven and counted.
 
+use std::sync::Arc;
+
 use crate::{
-    Answer, BlockKey, BlockSize, Counters, Envelope, Fault, Memcached, Name, Placement, Request, Rules, Secret,
+    Answer, BlockKey, BlockSize, Counters, Envelope, Fault, Memcached, Name, Near, Placement, Request, Rules, Secret,
     SharedMemory, Store,
 };
 
@@ -10,8 +12,18 @@ use crate::{
 pub struct Blocks {
     secret: Secret,
     bank: Bank,
+    near: Option<Near>,
     rules: Rules,
     counters: Counters,
+}
+
+/// A block that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its bytes.
+    pub bytes: Arc<Vec<u8>>,
+    /// Whether no bank was asked for it.
+    pub is_near: bool,
 }
 
 /// Where the items are.
@@ -64,7 +76,17 @@ impl Blocks {
 
     /// The bank of the volume that `secret` belongs to.
     pub fn new(secret: Secret, bank: Bank, rules: Rules) -> Self {
-        Blocks { secret, bank, rules, counters: Counters::default() }
+        Blocks { secret, bank, near: None, rules, counters: Counters::default() }
+    }
+
+    /// The same, with blocks in memory of this process before it.
+    pub fn with_near(self, near: Option<Near>) -> Self {
+        Blocks { near, ..self }
+    }
+
+    /// The blocks in memory of this process.
+    pub fn near(&self) -> Option<&Near> {
+        self.near.as_ref()
     }
 
     /// What was counted since the start.
@@ -79,31 +101,55 @@ impl Blocks {
 
     /// The blocks that the bank has, each in the place of its key. All are asked for together.
     pub fn fetch(&self, keys: &[BlockKey]) -> Vec<Option<Vec<u8>>> {
-        self.look(keys).into_iter().map(Result::ok).collect()
+        let bytes = |found: Found| Arc::unwrap_or_clone(found.bytes);
+        self.look(keys).into_iter().map(|found| found.ok().map(bytes)).collect()
     }
 
     /// The same, with the cause of each miss.
-    pub fn look(&self, keys: &[BlockKey]) -> Vec<Result<Vec<u8>, Miss>> {
-        let names = keys.iter().map(|key| key.name(&self.secret));
-        let answers = match &self.bank {
-            Bank::Memory(memory) => memory.fetch(&names.collect::<Vec<_>>()),
-            Bank::Memcached(memcached, placement) => {
-                let get = |(key, name): (&BlockKey, Name)| {
-                    (
-                        placement.of(memcached.daemons(), &name, key.block()),
-                        Request::Get { name: name.bytes().to_vec() },
-                    )
-                };
-                memcached.exchange(&keys.iter().zip(names).map(get).collect::<Vec<_>>())
+    pub fn look(&self, keys: &[BlockKey]) -> Vec<Result<Found, Miss>> {
+        let names: Vec<Name> = keys.iter().map(|key| key.name(&self.secret)).collect();
+        let near = |name: &Name| Some(Found { bytes: self.near.as_ref()?.get(name)?, is_near: true });
+        let mut found: Vec<Option<Result<Found, Miss>>> = names.iter().map(|name| near(name).map(Ok)).collect();
+        let places: Vec<usize> = (0..keys.len()).filter(|place| found[*place].is_none()).collect();
+        if !places.is_empty() {
+            for (place, answer) in places.iter().zip(self.ask(keys, &names, &places)) {
+                let bytes = self.proven(&keys[*place], answer).map(Arc::new);
+                if let (Some(near), Ok(bytes)) = (&self.near, &bytes) {
+                    near.put(names[*place], bytes.clone());
+                }
+                found[*place] = Some(bytes.map(|bytes| Found { bytes, is_near: false }));
             }
-        };
-        keys.iter().zip(answers).map(|(key, answer)| self.proven(key, answer)).collect()
+        }
+        // Each place was filled by the one or the other.
+        found.into_iter().map(|found| found.unwrap_or(Err(Miss::Down))).collect()
+    }
+
+    /// What the bank answers for the keys in these places.
+    fn ask(&self, keys: &[BlockKey], names: &[Name], places: &[usize]) -> Vec<Option<Answer>> {
+        match &self.bank {
+            Bank::Memory(memory) => memory.fetch(&places.iter().map(|place| names[*place]).collect::<Vec<_>>()),
+            Bank::Memcached(memcached, placement) => {
+                let get = |place: &usize| {
+                    let (key, name) = (&keys[*place], &names[*place]);
+                    let daemon = placement.of(memcached.daemons(), name, key.block());
+                    (daemon, Request::Get { name: name.bytes().to_vec() })
+                };
+                memcached.exchange(&places.iter().map(get).collect::<Vec<_>>())
+            }
+        }
+    }
+
+    /// Keeps a block near, where there is such memory, until the bank has it and longer.
+    pub fn keep_near(&self, key: &BlockKey, bytes: &Arc<Vec<u8>>) {
+        if let Some(near) = &self.near {
+            near.put(key.name(&self.secret), bytes.clone());
+        }
     }
 
     /// Stores blocks. One that does not get there is counted, and is a miss later.
-    pub fn store(&self, blocks: &[(BlockKey, Vec<u8>)]) {
-        let seal = |(key, bytes): &(BlockKey, Vec<u8>)| {
-            let item = Envelope::seal(&self.secret, key, bytes);
+    pub fn store<B: AsRef<Vec<u8>>>(&self, blocks: &[(BlockKey, B)]) {
+        let seal = |(key, bytes): &(BlockKey, B)| {
+            let item = Envelope::seal(&self.secret, key, bytes.as_ref());
             Some((key.block(), key.name(&self.secret), item.ok()?))
         };
         let items: Vec<(u64, Name, Vec<u8>)> = blocks.iter().filter_map(seal).collect();
@@ -128,6 +174,9 @@ impl Blocks {
     /// Takes blocks out, for all clients of the volume. It spares memory and spares others old bytes; no promise rests on it (rule B2).
     pub fn remove(&self, keys: &[BlockKey]) -> Removed {
         let names = keys.iter().map(|key| key.name(&self.secret));
+        if let Some(near) = &self.near {
+            names.clone().for_each(|name| near.remove(&name));
+        }
         let removed: Vec<Option<bool>> = match &self.bank {
             Bank::Memory(memory) => memory.remove(&names.collect::<Vec<_>>()),
             Bank::Memcached(memcached, placement) => {

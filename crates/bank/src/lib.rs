@@ -9,6 +9,7 @@
 //! What decides has no input or output: [`Daemons`] places blocks, [`Stamp`] says whether a version can be trusted,
 //! [`decide`] whether an open file may use the bank, and [`Read`] takes one read from its blocks to its bytes.
 //! `memcached::Link` turns requests into bytes and bytes into answers. [`Memcached`] holds the sockets, and [`start`] starts daemons. [`SharedMemory`] is the other kind of bank: segments of the local helper. [`gluster`] loads a bank's translators into volumes.
+//! [`Near`] is memory of the process itself, before either.
 //! [`Blocks`] joins them: blocks in, blocks out, misses counted by cause.
 
 mod blocks;
@@ -21,6 +22,7 @@ mod key;
 mod kind;
 mod memcached;
 mod memory;
+mod near;
 mod placement;
 mod read;
 mod rules;
@@ -29,7 +31,7 @@ mod secret;
 mod start;
 mod version;
 
-pub use blocks::{Bank, Blocks, Introduction, Miss, Removed};
+pub use blocks::{Bank, Blocks, Found, Introduction, Miss, Removed};
 pub use counters::{Counters, Counts};
 pub use daemons::{Address, Daemon, Daemons, ListError};
 pub use decide::{Direct, Opening, decide};
@@ -38,6 +40,7 @@ pub use key::{BlockKey, FileKey, Name};
 pub use kind::Kind;
 pub use memcached::{Answer, DaemonHealth, Link, LinkError, Memcached, Options, Reply, Request, Store, parse_answer};
 pub use memory::{MemoryOptions, MemoryStatus, SharedMemory};
+pub use near::{Near, NearStatus};
 pub use placement::{Placement, libmemcache_crc32};
 pub use read::{After, BlockSize, BlockSizeError, End, Read, Run};
 pub use rules::Rules;

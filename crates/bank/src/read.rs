@@ -4,6 +4,8 @@
 //! and then the file's version is taken again (rule B13): equal, the bytes go out and the missing blocks into the bank; else
 //! nothing is kept, and the read is answered below from start to end, so no answer is half old and half new (rule B9).
 
+use std::sync::Arc;
+
 use thiserror::Error;
 
 use crate::Rules;
@@ -66,7 +68,7 @@ pub enum End {
         /// What the caller gets. Shorter than asked for only at the end of the file.
         bytes: Vec<u8>,
         /// Blocks that the bank did not have.
-        fills: Vec<(u64, Vec<u8>)>,
+        fills: Vec<(u64, Arc<Vec<u8>>)>,
     },
     /// Read below from start to end.
     Below,
@@ -87,8 +89,8 @@ pub struct Read {
 #[derive(Debug)]
 enum Slot {
     Missing,
-    Banked(Vec<u8>),
-    Below(Vec<u8>),
+    Banked(Arc<Vec<u8>>),
+    Below(Arc<Vec<u8>>),
 }
 
 impl Read {
@@ -109,7 +111,8 @@ impl Read {
     }
 
     /// What the bank answered for `block`. A block of another length than the file's size gives it is a miss. Says whether it was taken.
-    pub fn banked(&mut self, block: u64, bytes: Vec<u8>) -> bool {
+    pub fn banked(&mut self, block: u64, bytes: impl Into<Arc<Vec<u8>>>) -> bool {
+        let bytes = bytes.into();
         let fits = bytes.len() as u64 == self.length(block);
         if fits && let Some(slot) = self.slot(block) {
             *slot = Slot::Banked(bytes);
@@ -141,7 +144,7 @@ impl Read {
             if part.len() as u64 == self.length(block)
                 && let Some(slot) = self.slot(block)
             {
-                *slot = Slot::Below(part.to_vec());
+                *slot = Slot::Below(Arc::new(part.to_vec()));
             }
         }
     }

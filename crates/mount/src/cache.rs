@@ -75,7 +75,7 @@ pub(crate) struct Cache {
 
 /// What the thread of the bank does, in the order in which it was asked.
 enum Work {
-    Store(Vec<(BlockKey, Vec<u8>)>),
+    Store(Vec<(BlockKey, Arc<Vec<u8>>)>),
     Remove(Vec<BlockKey>, SyncSender<Removed>),
 }
 
@@ -188,10 +188,13 @@ impl Cache {
         }
         let mut read = Read::new(self.size, view.stamp.size, offset, bytes as u64, self.rules);
         let keys: Vec<BlockKey> = read.blocks().map(|block| key.block(self.size, block)).collect();
-        let mut misses = vec![];
+        let (mut misses, mut near) = (vec![], 0);
         for (key, found) in keys.iter().zip(self.blocks.look(&keys)) {
             match found {
-                Ok(found) => _ = read.banked(key.block(), found),
+                Ok(found) => {
+                    near += usize::from(found.is_near);
+                    read.banked(key.block(), found.bytes);
+                }
                 Err(miss) => misses.push(miss),
             }
         }
@@ -211,7 +214,7 @@ impl Cache {
                 let counter = if runs.is_empty() { &self.counts.whole } else { &self.counts.partial };
                 counter.fetch_add(1, Relaxed);
                 let access = if misses.is_empty() {
-                    LastAccess::Whole(keys.len())
+                    LastAccess::Whole(keys.len(), near)
                 } else {
                     LastAccess::Partial(keys.len(), misses)
                 };
@@ -231,11 +234,13 @@ impl Cache {
         None
     }
 
-    fn keep(&self, key: &FileKey, fills: Vec<(u64, Vec<u8>)>) {
+    fn keep(&self, key: &FileKey, fills: Vec<(u64, Arc<Vec<u8>>)>) {
         if fills.is_empty() {
             return;
         }
-        let fills = fills.into_iter().map(|(block, bytes)| (key.block(self.size, block), bytes)).collect();
+        let fills: Vec<(BlockKey, Arc<Vec<u8>>)> =
+            fills.into_iter().map(|(block, bytes)| (key.block(self.size, block), bytes)).collect();
+        fills.iter().for_each(|(key, bytes)| self.blocks.keep_near(key, bytes));
         if self.work.try_send(Work::Store(fills)).is_err() {
             self.counts.dropped_fills.fetch_add(1, Relaxed);
         }

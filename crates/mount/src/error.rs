@@ -54,6 +54,16 @@ pub enum MountError {
     /// Nothing is there to be encrypted.
     #[error("--encrypt seals blocks in the bank, and --bank none has no blocks: leave one of them out")]
     Encrypt,
+    /// The mount's own memory has no room, or no bank behind it.
+    #[error(
+        "--near of {bytes} bytes: it is memory before a bank (not with --bank none) for at least eight blocks of {block} bytes, as in --near 64MiB"
+    )]
+    Near {
+        /// Bytes that were asked for.
+        bytes: u64,
+        /// Bytes of a block.
+        block: u32,
+    },
     /// The list of daemons is wrong.
     #[error(transparent)]
     List(#[from] ListError),

@@ -15,8 +15,8 @@ pub(crate) enum LastAccess {
     Opened,
     /// It was opened, and all its reads go below.
     Direct(Direct),
-    /// A read was answered by the bank alone.
-    Whole(usize),
+    /// A read was answered by the bank alone: its blocks, and how many of them the mount's own memory had.
+    Whole(usize, usize),
     /// A read needed blocks from below, which the bank missed so.
     Partial(usize, Vec<Miss>),
     /// A read went below: a writer, a lock or another version came after the open.
@@ -35,7 +35,10 @@ impl LastAccess {
             }
             LastAccess::Purged => "purged: nothing that was kept of it is used, and it was not opened since".to_owned(),
             LastAccess::Direct(reason) => format!("below: {}", direct(*reason)),
-            LastAccess::Whole(blocks) => format!("hit: {blocks} blocks, all from the bank"),
+            LastAccess::Whole(blocks, 0) => format!("hit: {blocks} blocks, all from the bank"),
+            LastAccess::Whole(blocks, near) => {
+                format!("hit: {blocks} blocks, {near} of them from the mount's own memory")
+            }
             LastAccess::Partial(blocks, misses) => {
                 let count = |is_it: &dyn Fn(&Miss) -> bool| misses.iter().filter(|miss| is_it(miss)).count();
                 let causes = [

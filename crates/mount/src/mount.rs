@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::mount::{MntFlags, umount2};
 use rustix::process::{Resource, Rlimit};
 use verbena_bank::{
-    Bank, BlockSize, Blocks, Clocks, Daemons, Introduction, Kind, Memcached, MemoryOptions, Options, Placement,
+    Bank, BlockSize, Blocks, Clocks, Daemons, Introduction, Kind, Memcached, MemoryOptions, Near, Options, Placement,
     Request, Rules, Secret, SharedMemory,
 };
 use verbena_client::Socket;
@@ -48,6 +48,8 @@ pub struct MountOptions {
     pub secret: Option<PathBuf>,
     /// Whether blocks are sealed before they go into the bank. Mounts that do and mounts that do not share none.
     pub encrypt: bool,
+    /// Bytes of this process's own memory for blocks, before the bank; 0 is none.
+    pub near: u64,
     /// Whether all users may use the mount, each with its own identity below. Only for root.
     pub allow_other: bool,
     /// How long a daemon may take before its blocks are misses.
@@ -75,6 +77,7 @@ impl MountOptions {
             volume: None,
             secret: None,
             encrypt: false,
+            near: 0,
             allow_other: false,
             deadline: Options::default().deadline,
             threads: 8,
@@ -273,6 +276,9 @@ fn refuse(below: &Path, at: &Path, options: &MountOptions) -> Result<(), MountEr
     if options.encrypt && options.bank == Kind::None {
         return Err(MountError::Encrypt);
     }
+    if options.near > 0 && (options.bank == Kind::None || near(options).is_none()) {
+        return Err(MountError::Near { bytes: options.near, block: options.block.bytes() });
+    }
     Ok(())
 }
 
@@ -293,7 +299,7 @@ fn in_daemons(
     };
     let memcached = Memcached::new(daemons.clone(), Options { deadline: options.deadline, ..Options::default() })?;
     let bank = Bank::Memcached(memcached, options.placement);
-    let blocks = Blocks::new(of_volume(options, &secret, &volume), bank, options.rules);
+    let blocks = Blocks::new(of_volume(options, &secret, &volume), bank, options.rules).with_near(near(options));
     // A mount that shares no secret is a volume of its own.
     match options.secret {
         Some(_) => introduce(&blocks, daemons, &volume, options.block, notes)?,
@@ -341,7 +347,11 @@ fn in_memory(options: &MountOptions, bytes: u64, below: &Below, notes: &mut Vec<
     if let Some(problem) = status.problem {
         notes.push(format!("the bank has no more: {problem} (it is tried again for as long as this is mounted)"));
     }
-    Ok(Blocks::new(of_volume(options, &secret, &volume), Bank::Memory(memory), options.rules))
+    Ok(Blocks::new(of_volume(options, &secret, &volume), Bank::Memory(memory), options.rules).with_near(near(options)))
+}
+
+fn near(options: &MountOptions) -> Option<Near> {
+    Near::new(options.near, options.block)
 }
 
 fn of_volume(options: &MountOptions, secret: &Secret, volume: &str) -> Secret {
@@ -372,6 +382,9 @@ fn cache(
     if options.allow_other && options.promise != Promise::Open {
         notes
             .push("a mount for all users asks below for every name, so that each caller's permissions hold".to_owned());
+    }
+    if options.near > 0 {
+        notes.push(format!("{} KiB of this process's memory are asked before the bank", options.near >> 10));
     }
     if options.encrypt {
         notes.push("blocks are sealed in the bank: only mounts with this secret and --encrypt read them".to_owned());

@@ -37,6 +37,12 @@ pub(crate) fn status_text(files: &Files) -> String {
     for (name, count) in cache.blocks().counters().read().named() {
         line(&format!("bank_{name}"), count);
     }
+    if let Some(near) = cache.blocks().near() {
+        let status = near.status();
+        line("near_hits", status.hits);
+        line("near_blocks", status.blocks);
+        line("near_bytes", status.bytes);
+    }
     match cache.blocks().bank() {
         Bank::Memcached(memcached, _) => {
             let daemons = memcached.daemons().list();

@@ -61,6 +61,9 @@ pub struct Mount {
     /// A file with the volume's secret. Without it no client of another machine or user finds a block.
     #[arg(long, value_name = "FILE")]
     secret: Option<PathBuf>,
+    /// Memory of the mount's own process for blocks, asked before the bank; 0B is none.
+    #[arg(long, value_name = "SIZE", default_value_t = Size(0))]
+    near: Size,
     /// Seal blocks before they go into the bank (AES-256-GCM), so that only mounts with this secret and --encrypt can read them.
     #[arg(long)]
     encrypt: bool,
@@ -191,6 +194,7 @@ impl Mount {
             volume: self.volume,
             secret: self.secret,
             encrypt: self.encrypt,
+            near: self.near.0,
             allow_other: self.allow_other,
             deadline: self.deadline.map_or(defaults.deadline, |Lapse(deadline)| deadline.max(Duration::from_millis(1))),
             threads: self.threads,
@@ -280,7 +284,7 @@ impl Status {
 
 impl Top {
     fn run(self) -> Result<()> {
-        const COLUMNS: [(&str, &[&str]); 8] = [
+        const COLUMNS: [(&str, &[&str]); 9] = [
             ("opens", &["cached_opens"]),
             (
                 "direct",
@@ -296,6 +300,7 @@ impl Top {
             ("whole", &["whole_reads"]),
             ("partial", &["partial_reads"]),
             ("below", &["below_reads"]),
+            ("near", &["near_hits"]),
             ("absent", &["bank_absent"]),
             ("down", &["bank_daemon_down"]),
             (
@@ -320,7 +325,8 @@ impl Top {
             for (_, names) in COLUMNS {
                 write!(out, "{:>9}", sum(names))?;
             }
-            let (hits, misses) = (more("bank_hits"), COLUMNS[5..].iter().map(|(_, names)| sum(names)).sum::<u64>());
+            let hits = more("bank_hits") + more("near_hits");
+            let misses = COLUMNS[6..].iter().map(|(_, names)| sum(names)).sum::<u64>();
             match hits + misses {
                 0 => writeln!(out, "{:>9}", "-")?,
                 all => writeln!(out, "{:>9.1}", 100.0 * hits as f64 / all as f64)?,

@@ -32,7 +32,7 @@ fn a_file_comes_from_the_bank_and_never_older_than_what_was_closed() {
     let (_bank, line) = started(&mut up, |line| line.contains(r#""serving""#));
     let bank: Value = serde_json::from_str(&line).unwrap();
     let list = bank["bank"].as_str().unwrap();
-    let mut mount = verbena(&["fs", "mount", "--bank", list, slow_text, fast_text]);
+    let mut mount = verbena(&["fs", "mount", "--bank", list, "--near", "4MiB", "--encrypt", slow_text, fast_text]);
     let log = directory.path().join("mount.log");
     mount.stderr(std::fs::File::create(&log).unwrap());
     let (mut mounted, _) = started(&mut mount, |line| line.starts_with("mounted "));
@@ -60,13 +60,17 @@ fn a_file_comes_from_the_bank_and_never_older_than_what_was_closed() {
     let top = output(&mut verbena(&["fs", "top", fast_text, "--count", "2", "--every", "50ms"]));
     assert!(top.lines().count() == 3 && top.starts_with("    opens"), "{top}");
     let counts: Value = serde_json::from_str(&output(&mut verbena(&["fs", "status", "--json", fast_text]))).unwrap();
-    assert!(counts["daemons_up"] == 2 && counts["bank_hits"].is_u64(), "{counts}");
+    assert!(counts["daemons_up"] == 2 && counts["bank_hits"].is_u64() && counts["near_hits"].is_u64(), "{counts}");
     // What a mount refuses says why, and mounts nothing.
+    let free = tempfile::tempdir().unwrap();
+    let free = free.path().to_str().unwrap();
     for (from, to, more, why) in [
         (slow_text, slow_text, &[][..], "mount"),
         ("/nowhere", fast_text, &[][..], "/nowhere"),
         (slow_text, fast_text, &["--promise", "strong"][..], "announce nothing"),
         (slow_text, fast_text, &["--block", "1000B"][..], "power of two"),
+        (slow_text, free, &["--bank", list, "--near", "100KiB"][..], "at least eight blocks"),
+        (slow_text, free, &["--bank", "none", "--encrypt"][..], "--bank none has no blocks"),
     ] {
         let said = verbena(&[&["fs", "mount"], more, &[from, to]].concat()).output().unwrap();
         let text = String::from_utf8_lossy(&said.stderr).into_owned();

@@ -37,6 +37,9 @@ fn bad_input_is_refused_by_name_and_with_a_remedy() {
     assert!(with(&|o| o.at = folder.path().join("file")).contains("is no directory"));
     assert!(with(&|o| o.at = "/proc".into()).contains("mount of kind proc already"));
     assert!(with(&|o| o.encrypt = true).contains("--bank none has no blocks"));
+    assert!(with(&|o| o.near = 64 << 20).contains("not with --bank none"));
+    let near = |o: &mut MountOptions| (o.bank, o.near) = ("memcached:///no/such.sock".parse().unwrap(), 400_000);
+    assert!(with(&near).contains("at least eight blocks of 65536"));
     let memory = |bytes| with(&|o| o.bank = Kind::Memory(bytes));
     assert!(memory(64 << 20).contains("needs the socket of a helper"));
     let helper = Socket::new(Some(folder.path()), None).unwrap();
