@@ -29,7 +29,7 @@ use crate::files::{Change, Files, Sized};
 use crate::locks::Range;
 use crate::purge::PURGE;
 pub(crate) use kernel::Kernel;
-use translate::{attributes, kind, timespec};
+use translate::{absent, attributes, kind, timespec};
 
 /// A session that serves; ends, with the mount, when it is dropped.
 pub(crate) struct Serving(BackgroundSession);
@@ -42,11 +42,13 @@ pub(crate) struct Mounting<'a> {
     pub(crate) threads: usize,
     /// How long the kernel may believe names and attributes.
     pub(crate) believed: Duration,
+    /// How long it may believe that a name is missing.
+    pub(crate) missed: Duration,
 }
 
 pub(crate) fn serve(files: Arc<Files>, mounting: &Mounting<'_>) -> io::Result<Serving> {
     let kernel = Kernel::default();
-    let fuse = Fuse { files, believed: mounting.believed, kernel: kernel.clone() };
+    let fuse = Fuse { files, believed: mounting.believed, missed: mounting.missed, kernel: kernel.clone() };
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(mounting.source.clone()),
@@ -81,6 +83,7 @@ impl Serving {
 struct Fuse {
     files: Arc<Files>,
     believed: Duration,
+    missed: Duration,
     kernel: Kernel,
 }
 
@@ -150,7 +153,10 @@ impl fuser::Filesystem for Fuse {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        answer!(reply, self.files.look_up(caller(request), parent.0, name), |reply, found| self.entry(reply, found));
+        match self.files.look_up(caller(request), parent.0, name) {
+            Err(Errno::NOENT) if !self.missed.is_zero() => reply.entry(&self.missed, &absent(), NO_GENERATION),
+            found => answer!(reply, found, |reply, found| self.entry(reply, found)),
+        }
     }
 
     fn forget(&self, _: &Request, id: INodeNo, lookups: u64) {

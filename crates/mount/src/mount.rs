@@ -123,7 +123,11 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, MountError> {
     rustix::process::umask(rustix::fs::Mode::empty());
     let root = hold(&below.root).map_err(std::io::Error::from)?;
     let identities = if options.allow_other { Identities::Callers } else { Identities::Own };
-    let believed = if cache.is_some() && !options.allow_other { options.promise.believed() } else { Duration::ZERO };
+    let (believed, missed) = if cache.is_some() && !options.allow_other {
+        (options.promise.believed(), options.promise.missed())
+    } else {
+        (Duration::ZERO, Duration::ZERO)
+    };
     let files = Arc::new(Files::new(root, identities, cache, !believed.is_zero()).map_err(std::io::Error::from)?);
     let mounting = Mounting {
         at: &at,
@@ -131,6 +135,7 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, MountError> {
         for_all: options.allow_other,
         threads: options.threads.max(2),
         believed,
+        missed,
     };
     let serving = serve(files.clone(), &mounting).map_err(|error| MountError::Fuse { at: at.clone(), error })?;
     Ok(Mounted { at, files, serving, notes })
@@ -377,7 +382,9 @@ fn cache(
         Promise::Sealed => {
             "files are taken to be sealed: one that changes after it was closed may be read as it was".to_owned()
         }
-        Promise::Age(age) => format!("names, attributes and bytes are at most {} ms old", age.as_millis()),
+        Promise::Age(age) => {
+            format!("names, missing names, attributes and bytes are at most {} ms old", age.as_millis())
+        }
     });
     if options.allow_other && options.promise != Promise::Open {
         notes

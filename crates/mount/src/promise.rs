@@ -43,6 +43,14 @@ pub enum PromiseError {
 }
 
 impl Promise {
+    /// How long the kernel may believe that a name is missing. New files may come into a sealed tree, and programs wait for them.
+    pub(crate) fn missed(self) -> Duration {
+        match self {
+            Promise::Open | Promise::Sealed => Duration::ZERO,
+            Promise::Age(age) => age,
+        }
+    }
+
     /// How long the kernel may believe names and attributes.
     pub(crate) fn believed(self) -> Duration {
         match self {

@@ -50,6 +50,27 @@ pub(super) fn attributes(number: u64, stat: &Stat) -> FileAttr {
     }
 }
 
+/// No file: a name that the kernel may believe to be missing.
+pub(super) fn absent() -> FileAttr {
+    FileAttr {
+        ino: INodeNo(0),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: FileType::RegularFile,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 0,
+        flags: 0,
+    }
+}
+
 pub(super) fn timespec(time: Option<TimeOrNow>) -> Timespec {
     match time {
         None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },

@@ -93,3 +93,48 @@ fn the_promise_age_shows_a_change_after_its_time() {
     fs::remove_file(&slow).unwrap();
     eventually("the file is gone", || !fast.exists());
 }
+
+/// A file that comes by another road after its name was asked for: whether it is seen at once, and after a purge.
+fn seen(bank: &Bank, promise: &str, allow_other: bool) -> Option<[bool; 2]> {
+    let pair = Pair::new(|options| {
+        options.bank = bank.list.parse().unwrap();
+        options.promise = promise.parse::<Promise>().unwrap();
+        options.allow_other = allow_other;
+    })?;
+    let (slow, fast) = (pair.slow.join("f"), pair.fast.join("f"));
+    assert!(!fast.exists());
+    fs::write(&slow, b"x").unwrap();
+    let at_once = fast.exists();
+    verbena_mount::purge(&pair.fast).unwrap();
+    let purged = fast.exists();
+    // What comes through the mount is there at once, under each promise.
+    for name in ["made", "linked", "renamed"] {
+        assert!(!pair.fast.join(name).exists());
+    }
+    fs::write(pair.fast.join("made"), b"x").unwrap();
+    fs::hard_link(pair.fast.join("made"), pair.fast.join("linked")).unwrap();
+    assert!(pair.fast.join("made").exists() && pair.fast.join("linked").exists());
+    fs::rename(pair.fast.join("linked"), pair.fast.join("renamed")).unwrap();
+    assert!(!pair.fast.join("linked").exists() && pair.fast.join("renamed").exists());
+    Some([at_once, purged])
+}
+
+#[test]
+fn a_missing_name_is_believed_where_the_promise_has_a_time_for_it() {
+    let Some(bank) = Bank::new(1) else { return };
+    let Some(open) = seen(&bank, "open", false) else { return };
+    assert_eq!(open, [true, true]);
+    assert_eq!(seen(&bank, "sealed", false), Some([true, true]));
+    assert_eq!(seen(&bank, "age=1h", false), Some([false, true]));
+    // Another user may not look a name up, and the kernel would not ask.
+    assert_eq!(seen(&bank, "age=1h", true), Some([true, true]));
+    let Some(pair) = Pair::new(|options| {
+        options.bank = bank.list.parse().unwrap();
+        options.promise = "age=300ms".parse::<Promise>().unwrap();
+    }) else {
+        return;
+    };
+    assert!(!pair.fast.join("f").exists());
+    fs::write(pair.slow.join("f"), b"x").unwrap();
+    eventually("the file is seen", || pair.fast.join("f").exists());
+}
