@@ -4,4 +4,5 @@
 
 mod daemon;
 mod faults;
+mod names;
 mod serving;
