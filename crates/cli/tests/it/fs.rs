@@ -32,9 +32,9 @@ fn a_file_comes_from_the_bank_and_never_older_than_what_was_closed() {
     let (_bank, line) = started(&mut up, |line| line.contains(r#""serving""#));
     let bank: Value = serde_json::from_str(&line).unwrap();
     let list = bank["bank"].as_str().unwrap();
-    let mut mount = verbena(&["fs", "mount", "--bank", list, "--near", "4MiB", "--encrypt", slow_text, fast_text]);
+    let mut mount = verbena(&["fs", "mount", "--bank", list, "--near", "4MiB", "--encrypt", "--deadline", "10s"]);
     let log = directory.path().join("mount.log");
-    mount.stderr(std::fs::File::create(&log).unwrap());
+    mount.args([slow_text, fast_text]).stderr(std::fs::File::create(&log).unwrap());
     let (mut mounted, _) = started(&mut mount, |line| line.starts_with("mounted "));
 
     let read = || std::fs::read_to_string(fast.join("words")).unwrap();

@@ -96,6 +96,7 @@ fn a_purge_takes_what_is_near() {
         options.bank = bank.list.parse().unwrap();
         options.near = 1 << 20;
         options.clocks = Some(NO_CHANGE_TIME);
+        options.deadline = std::time::Duration::from_secs(10);
     }) else {
         return;
     };

@@ -23,7 +23,7 @@ fn drop_pages(file: &fs::File) {
 }
 
 /// Two mounts of one directory that share blocks, where only mtime and size show a change.
-fn two(bank: &banked::Bank) -> Option<(Pair, Pair, tempfile::NamedTempFile)> {
+fn two(bank: &banked::Bank, deadline: Duration) -> Option<(Pair, Pair, tempfile::NamedTempFile)> {
     let secret = tempfile::NamedTempFile::new().unwrap();
     fs::write(secret.path(), "6".repeat(64)).unwrap();
     let set = |options: &mut MountOptions| {
@@ -31,7 +31,7 @@ fn two(bank: &banked::Bank) -> Option<(Pair, Pair, tempfile::NamedTempFile)> {
         options.secret = Some(secret.path().to_owned());
         options.volume = Some("v".to_owned());
         options.clocks = Some(NO_CHANGE_TIME);
-        options.deadline = Duration::from_secs(1);
+        options.deadline = deadline;
     };
     let one = Pair::new(set)?;
     let two = Pair::new(|options| {
@@ -44,7 +44,7 @@ fn two(bank: &banked::Bank) -> Option<(Pair, Pair, tempfile::NamedTempFile)> {
 #[test]
 fn a_purged_file_is_read_anew_here_and_at_the_mounts_that_share_its_blocks() {
     let Some(bank) = banked::Bank::new(2) else { return };
-    let Some((one, two, _secret)) = two(&bank) else { return };
+    let Some((one, two, _secret)) = two(&bank, Duration::from_secs(10)) else { return };
     fs::create_dir(one.slow.join("d")).unwrap();
     for name in ["d/f", "g"] {
         write(&one.slow.join(name), 1, 200_000);
@@ -68,8 +68,9 @@ fn a_purged_file_is_read_anew_here_and_at_the_mounts_that_share_its_blocks() {
     assert_eq!((byte(&other), explain(&two.fast.join("d/f")).unwrap().contains("not in the bank")), (2, true));
     assert_eq!((byte(&cached(&one, "g")), one.count("purged_files")), (1, 1), "what is beside the tree stays");
     // It is in the bank again, and hits.
-    let stored = one.count("bank_stored");
     purge(&one.fast).unwrap();
+    // A purge waits for the fills before it.
+    let stored = one.count("bank_stored");
     assert_eq!(fs::read(one.fast.join("d/f")).unwrap(), [2; 200_000]);
     eventually("the bank has it again", || one.count("bank_stored") == stored + 4);
     let file = cached(&one, "d/f");
@@ -83,7 +84,8 @@ fn a_purged_file_is_read_anew_here_and_at_the_mounts_that_share_its_blocks() {
 #[test]
 fn a_purge_counts_although_the_old_block_comes_back() {
     let Some(bank) = banked::Bank::new(1) else { return };
-    let Some((one, two, _secret)) = two(&bank) else { return };
+    // The purge waits so long for the daemon that is stopped.
+    let Some((one, two, _secret)) = two(&bank, Duration::from_secs(2)) else { return };
     write(&one.slow.join("f"), 1, 100);
     assert_eq!(byte(&cached(&one, "f")), 1);
     eventually("the bank has it", || one.count("bank_stored") == 1);
@@ -121,6 +123,7 @@ fn names_that_the_kernel_believes_are_asked_for_anew() {
     let Some(pair) = Pair::new(|options| {
         options.bank = bank.list.parse().unwrap();
         options.promise = Promise::Sealed;
+        options.deadline = Duration::from_secs(10);
     }) else {
         return;
     };
@@ -182,6 +185,7 @@ fn a_purge_is_for_the_user_who_mounted() {
     let Some(pair) = Pair::new(|options| {
         options.bank = bank.list.parse().unwrap();
         options.allow_other = true;
+        options.deadline = Duration::from_secs(10);
     }) else {
         return;
     };
