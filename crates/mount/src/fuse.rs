@@ -1,20 +1,19 @@
 //! The only module that knows the crate `fuser`: requests of the kernel to operations on [`Files`], and their answers back.
 
 mod kernel;
+mod session;
 mod translate;
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use fuser::{
-    AccessFlags, BackgroundSession, BsdFileFlags, Config, CopyFileRangeFlags, FileHandle, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, Request, Session, SessionACL, TimeOrNow,
-    WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, Request, TimeOrNow, WriteFlags,
 };
 use fuser::{
     ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock,
@@ -29,56 +28,8 @@ use crate::files::{Change, Files, Sized};
 use crate::locks::Range;
 use crate::purge::PURGE;
 pub(crate) use kernel::Kernel;
+pub(crate) use session::{Mounting, Serving, serve};
 use translate::{absent, attributes, kind, timespec};
-
-/// A session that serves; ends, with the mount, when it is dropped.
-pub(crate) struct Serving(BackgroundSession);
-
-/// How to mount.
-pub(crate) struct Mounting<'a> {
-    pub(crate) at: &'a Path,
-    pub(crate) source: String,
-    pub(crate) for_all: bool,
-    pub(crate) threads: usize,
-    /// How long the kernel may believe names and attributes.
-    pub(crate) believed: Duration,
-    /// How long it may believe that a name is missing.
-    pub(crate) missed: Duration,
-}
-
-pub(crate) fn serve(files: Arc<Files>, mounting: &Mounting<'_>) -> io::Result<Serving> {
-    let kernel = Kernel::default();
-    let fuse = Fuse { files, believed: mounting.believed, missed: mounting.missed, kernel: kernel.clone() };
-    let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(mounting.source.clone()),
-        MountOption::Subtype("verbena".to_owned()),
-        MountOption::NoSuid,
-        MountOption::NoDev,
-    ];
-    if mounting.for_all {
-        config.acl = SessionACL::All;
-        config.mount_options.retain(|option| !matches!(option, MountOption::NoSuid | MountOption::NoDev));
-        config.mount_options.extend([MountOption::Suid, MountOption::Dev]);
-    }
-    config.n_threads = Some(mounting.threads);
-    config.clone_fd = true;
-    let session = Session::new(fuse, mounting.at, &config)?;
-    // Before any request is served: a lock or a purge has what it needs.
-    kernel.is_there(session.notifier(), session.as_fd().try_clone_to_owned()?);
-    Ok(Serving(session.spawn()?))
-}
-
-impl Serving {
-    pub(crate) fn end(self) -> io::Result<()> {
-        self.0.umount_and_join()
-    }
-
-    /// Waits until the mount is taken away.
-    pub(crate) fn wait(self) -> io::Result<()> {
-        self.0.join()
-    }
-}
 
 struct Fuse {
     files: Arc<Files>,
@@ -112,9 +63,14 @@ macro_rules! done {
     };
 }
 
+/// What was asked below after `arrived` may be as old as that, so the kernel believes it for what is left.
+fn left(believed: Duration, arrived: Instant) -> Duration {
+    believed.saturating_sub(arrived.elapsed())
+}
+
 impl Fuse {
-    fn entry(&self, reply: ReplyEntry, (id, stat): (u64, Stat)) {
-        reply.entry(&self.believed, &attributes(id, &stat), NO_GENERATION);
+    fn entry(&self, reply: ReplyEntry, arrived: Instant, (id, stat): (u64, Stat)) {
+        reply.entry(&left(self.believed, arrived), &attributes(id, &stat), NO_GENERATION);
     }
 
     fn flags(pages: Pages) -> FopenFlags {
@@ -153,9 +109,12 @@ impl fuser::Filesystem for Fuse {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let arrived = Instant::now();
         match self.files.look_up(caller(request), parent.0, name) {
-            Err(Errno::NOENT) if !self.missed.is_zero() => reply.entry(&self.missed, &absent(), NO_GENERATION),
-            found => answer!(reply, found, |reply, found| self.entry(reply, found)),
+            Err(Errno::NOENT) if !self.missed.is_zero() => {
+                reply.entry(&left(self.missed, arrived), &absent(), NO_GENERATION);
+            }
+            found => answer!(reply, found, |reply, found| self.entry(reply, arrived, found)),
         }
     }
 
@@ -164,8 +123,9 @@ impl fuser::Filesystem for Fuse {
     }
 
     fn getattr(&self, _: &Request, id: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let arrived = Instant::now();
         answer!(reply, self.files.stat(id.0), |reply: ReplyAttr, stat: Stat| {
-            reply.attr(&self.believed, &attributes(stat.st_ino, &stat));
+            reply.attr(&left(self.believed, arrived), &attributes(stat.st_ino, &stat));
         });
     }
 
@@ -187,12 +147,13 @@ impl fuser::Filesystem for Fuse {
         _: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let arrived = Instant::now();
         let sets_times = accessed.is_some() || modified.is_some();
         let times = Timestamps { last_access: timespec(accessed), last_modification: timespec(modified) };
         let change = Change { mode, uid, gid, size, times: sets_times.then_some(times) };
         let done = self.files.change(caller(request), id.0, handle.map(u64::from), &change);
         answer!(reply, done, |reply: ReplyAttr, stat: Stat| {
-            reply.attr(&self.believed, &attributes(stat.st_ino, &stat));
+            reply.attr(&left(self.believed, arrived), &attributes(stat.st_ino, &stat));
         });
     }
 
@@ -210,14 +171,16 @@ impl fuser::Filesystem for Fuse {
         packed: u32,
         reply: ReplyEntry,
     ) {
+        let arrived = Instant::now();
         let device = rustix::fs::makedev((packed >> 8) & 0xFFF, (packed & 0xFF) | ((packed >> 12) & 0xFFF00));
         let made = self.files.make_node(caller(request), parent.0, name, mode, device);
-        answer!(reply, made, |reply, made| self.entry(reply, made));
+        answer!(reply, made, |reply, made| self.entry(reply, arrived, made));
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _: u32, reply: ReplyEntry) {
+        let arrived = Instant::now();
         let made = self.files.make_directory(caller(request), parent.0, name, mode);
-        answer!(reply, made, |reply, made| self.entry(reply, made));
+        answer!(reply, made, |reply, made| self.entry(reply, arrived, made));
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -231,8 +194,9 @@ impl fuser::Filesystem for Fuse {
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let arrived = Instant::now();
         let made = self.files.make_link(caller(request), parent.0, name, target.as_os_str());
-        answer!(reply, made, |reply, made| self.entry(reply, made));
+        answer!(reply, made, |reply, made| self.entry(reply, arrived, made));
     }
 
     fn rename(
@@ -250,8 +214,9 @@ impl fuser::Filesystem for Fuse {
     }
 
     fn link(&self, request: &Request, id: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let arrived = Instant::now();
         let made = self.files.hard_link(caller(request), id.0, parent.0, name);
-        answer!(reply, made, |reply, made| self.entry(reply, made));
+        answer!(reply, made, |reply, made| self.entry(reply, arrived, made));
     }
 
     fn open(&self, request: &Request, id: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -271,10 +236,11 @@ impl fuser::Filesystem for Fuse {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        let arrived = Instant::now();
         let created = self.files.create(caller(request), parent.0, name, mode, flags);
         answer!(reply, created, |reply: ReplyCreate, (id, stat, handle)| {
             let (handle, flags) = (FileHandle(handle), FopenFlags::FOPEN_DIRECT_IO);
-            reply.created(&self.believed, &attributes(id, &stat), NO_GENERATION, handle, flags);
+            reply.created(&left(self.believed, arrived), &attributes(id, &stat), NO_GENERATION, handle, flags);
         });
     }
 
@@ -349,6 +315,7 @@ impl fuser::Filesystem for Fuse {
     }
 
     fn readdirplus(&self, _: &Request, id: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+        let arrived = Instant::now();
         let listed = self.files.handles.file(handle.0).and_then(|directory| {
             directory.list(offset, |entry| {
                 // The kernel makes no node of these two, so they are no lookups (`fuse_direntplus_link`).
@@ -364,9 +331,8 @@ impl fuser::Filesystem for Fuse {
                     return Ok(false);
                 };
                 let attributes = attributes(node, &stat);
-                let node_number = INodeNo(node);
-                let is_full =
-                    reply.add(node_number, entry.next, entry.name(), &self.believed, &attributes, NO_GENERATION);
+                let (node_number, believed) = (INodeNo(node), left(self.believed, arrived));
+                let is_full = reply.add(node_number, entry.next, entry.name(), &believed, &attributes, NO_GENERATION);
                 if is_full && !is_dot {
                     self.files.nodes.forget(node, 1);
                 }

@@ -5,7 +5,10 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use verbena_mount::{Identity, Promise, check};
 
 use crate::banked::Bank;
@@ -33,6 +36,13 @@ impl Sshfs {
         let sshfs = Sshfs(vec![run(Command::new(SERVER), theirs), run(client, ours)]);
         eventually("sshfs is mounted", || at.join("here").exists());
         Some(sshfs)
+    }
+}
+
+impl Sshfs {
+    /// The server, or the client before it.
+    fn signal(&self, of: usize, signal: Signal) {
+        kill_process(Pid::from_raw(self.0[of].id() as i32).unwrap(), signal).unwrap();
     }
 }
 
@@ -137,4 +147,40 @@ fn a_missing_name_is_believed_where_the_promise_has_a_time_for_it() {
     assert!(!pair.fast.join("f").exists());
     fs::write(pair.slow.join("f"), b"x").unwrap();
     eventually("the file is seen", || pair.fast.join("f").exists());
+}
+
+/// A file system that answers late: what it says is as old as the request when it comes.
+#[test]
+fn an_age_counts_from_the_request() {
+    let Some(bank) = Bank::new(1) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (server, client) = (folder.path().join("server"), folder.path().join("client"));
+    fs::create_dir(&server).unwrap();
+    fs::create_dir(&client).unwrap();
+    fs::write(server.join("here"), b"").unwrap();
+    let Some(sshfs) = Sshfs::new(&server, &client) else { return };
+    let age = Duration::from_secs(2);
+    if let Some(pair) = Pair::new(|options| {
+        options.below = client.clone();
+        options.bank = bank.list.parse().unwrap();
+        options.promise = Promise::Age(age);
+    }) {
+        let file = fs::File::open(pair.fast.join("here")).unwrap();
+        sleep(age + Duration::from_millis(100));
+        // The server answers with no bytes, and its answer waits until there are three.
+        sshfs.signal(0, Signal::STOP);
+        let found = std::thread::scope(|scope| {
+            let first = scope.spawn(|| file.metadata().unwrap().len());
+            sleep(Duration::from_millis(300));
+            sshfs.signal(1, Signal::STOP);
+            sshfs.signal(0, Signal::CONT);
+            sleep(Duration::from_millis(300));
+            fs::write(server.join("here"), b"new").unwrap();
+            sleep(age);
+            sshfs.signal(1, Signal::CONT);
+            [first.join().unwrap(), file.metadata().unwrap().len()]
+        });
+        assert_eq!(found, [0, 3]);
+    }
+    nix::mount::umount2(&client, nix::mount::MntFlags::MNT_DETACH).unwrap();
 }
