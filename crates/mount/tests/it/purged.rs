@@ -1,7 +1,7 @@
 //! What a purge takes from a mount, and from the bank.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -200,4 +200,30 @@ fn a_purge_is_for_the_user_who_mounted() {
     let said = std::thread::scope(|scope| scope.spawn(as_other).join().unwrap());
     assert!(said.contains("a mount of another user"), "{said}");
     assert_eq!(purge(&path).unwrap(), Purged { files: 1, ..Purged::default() });
+}
+
+#[test]
+fn a_file_of_a_million_blocks_stays_in_the_bank_and_is_not_used() {
+    let Some(bank) = banked::Bank::new(1) else { return };
+    let Some(pair) = Pair::new(|options| {
+        options.bank = bank.list.parse().unwrap();
+        options.block = BlockSize::new(256).unwrap();
+        options.clocks = Some(NO_CHANGE_TIME);
+        options.deadline = Duration::from_secs(10);
+    }) else {
+        return;
+    };
+    let write = |content: u8| {
+        let file = fs::File::create(pair.slow.join("f")).unwrap();
+        file.write_all_at(&[content; 4096], 0).unwrap();
+        file.set_len((256 << 20) + 1).unwrap();
+        restore(&pair.slow.join("f"), 1_000_000);
+    };
+    write(1);
+    assert_eq!(byte(&cached(&pair, "f")), 1);
+    eventually("the bank has its first blocks", || pair.count("bank_stored") >= 16);
+    write(2);
+    assert_eq!(byte(&cached(&pair, "f")), 1);
+    assert_eq!(purge(&pair.fast).unwrap(), Purged { files: 1, large: 1, ..Purged::default() });
+    assert_eq!(byte(&cached(&pair, "f")), 2);
 }
