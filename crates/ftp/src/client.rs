@@ -13,6 +13,7 @@ use verbena_transfer::{
 use crate::dialogue::{Argument, Dialogue};
 use crate::endpoint;
 use crate::listed::ListedKind;
+use crate::offer::Offer;
 use crate::remedy::{of_io, of_reply};
 use crate::remote::{facts_by_mlst, name_of};
 use crate::trust::ClientTls;
@@ -54,7 +55,8 @@ pub struct CopyOptions {
     pub direction: Direction,
     /// Streams, 1 to 16. `None` adds streams while they pay (rule T13).
     pub streams: Option<u16>,
-    /// Channels, in order of preference. One that was named alone is used, or the copy fails.
+    /// Channels, in order of preference: one of them is used, or the copy fails. None: the session has all that may be used, and finds by measuring
+    /// which is (rule T13).
     pub channels: Vec<ChannelKind>,
     /// Whether files are on this disk before they count. The server's side always is.
     pub is_durable: bool,
@@ -111,6 +113,9 @@ pub enum CopyError {
         /// Why.
         error: FileError,
     },
+    /// The channels that were named are in clear, and data is private.
+    #[error("{0} is in clear, and with TLS nothing goes in clear between machines: name quic, or leave out --channel")]
+    Clear(String),
     /// A file whose name here is not known.
     #[error("{0} ends with no name of a file: say what it is to be called here")]
     NoName(String),
@@ -133,9 +138,13 @@ impl CopyError {
         }
     }
 
-    /// Whether the server does not have TPRT, or has no channel of those that were asked for.
+    /// Whether the server does not have TPRT, or there is no channel of those that were asked for.
     pub fn is_without_sessions(&self) -> bool {
-        matches!(self, CopyError::Refused { command, code: 500 | 502 | 504, .. } if command.starts_with("TPRT"))
+        match self {
+            CopyError::Refused { command, code: 500 | 502 | 504, .. } => command.starts_with("TPRT"),
+            CopyError::Clear(_) => true,
+            _ => false,
+        }
     }
 }
 
@@ -221,13 +230,14 @@ pub fn copy(options: &CopyOptions, report: &mut dyn FnMut(&Progress) -> bool) ->
         None => (1, MOST_STREAMS),
         Some(streams) => (streams.clamp(1, MOST_STREAMS), streams.clamp(1, MOST_STREAMS)),
     };
-    let names: Vec<&str> = options.channels.iter().map(|channel| channel.name()).collect();
+    let offer = Offer::of(&options.channels, remote.tls.is_some() && !control.is_one_machine()?)?;
     let counts = if first == streams { first.to_string() } else { format!("{first}-{streams}") };
-    let reply = control.command("TPRT", &Argument::new(format!("{} {counts}", names.join(",")).as_bytes())?, 2)?;
+    let reply = control.command("TPRT", &Argument::new(format!("{} {counts}", offer.argument).as_bytes())?, 2)?;
     let answer = String::from_utf8_lossy(&reply.text).into_owned();
-    let endpoint = endpoint::read(&answer, control.peer()?.ip());
-    let endpoint = endpoint.filter(|endpoint| options.channels.contains(&endpoint.channel));
-    let endpoint = endpoint.ok_or_else(|| reply.refused("TPRT"))?;
+    let endpoints = endpoint::read(&answer, control.peer()?.ip()).filter(|endpoints| offer.has(endpoints));
+    let endpoints = endpoints.ok_or_else(|| reply.refused("TPRT"))?;
+    let channels: Vec<ChannelKind> = endpoints.iter().map(|endpoint| endpoint.channel).collect();
+    let numbers = streams * channels.len() as u16;
     let Sides { root, base, there } = Sides::find(options, &mut control)?;
     let walk = match options.direction {
         Direction::Put => Some(Walk::new(root.clone(), base.clone()).map_err(local)?),
@@ -235,15 +245,20 @@ pub fn copy(options: &CopyOptions, report: &mut dyn FnMut(&Progress) -> bool) ->
     };
     control.command(if walk.is_some() { "STOR" } else { "RETR" }, &Argument::new(&there)?, 1)?;
     let timeout = options.timeout;
-    let make = move |number| endpoint.make(number, streams, timeout);
+    let make = move |number: u16| {
+        let endpoint = endpoints.get(usize::from(number / streams));
+        endpoint.ok_or(std::io::ErrorKind::InvalidInput)?.make(number, numbers, timeout)
+    };
     let made: std::io::Result<Vec<_>> = (0..first).map(|number| Ok((number, make(number)?))).collect();
     let mut links = Links { first: made.map_err(|error| control.io(error))?, ..Links::default() };
-    if first < streams {
+    let reason = offer.reason(&channels);
+    let tuner = TunerSettings { first, most: streams, channels };
+    if tuner.has_a_choice() {
         links.later = Later::Make(Box::new(make));
-        links.tuner = Some(TunerSettings { first, most: streams, channel: endpoint.channel, others: Vec::new() });
+        links.tuner = Some(tuner);
     }
-    let settings = SessionSettings::new(1, streams);
-    let summary = match walk {
+    let settings = SessionSettings::new(1, numbers);
+    let mut summary = match walk {
         Some(walk) => send(links, Sources::new(root, base), walk, settings, report)?,
         None => {
             let store = Store::new(root, base, CHUNK_BYTES, options.is_durable);
@@ -255,5 +270,6 @@ pub fn copy(options: &CopyOptions, report: &mut dyn FnMut(&Progress) -> bool) ->
         Err(CopyError::Refused { .. }) if !summary.failures.is_empty() => {}
         other => drop(other?),
     }
+    summary.notes.splice(0..0, reason);
     Ok(summary)
 }

@@ -52,7 +52,7 @@ pub enum Command {
     Pasv,
     Epsv(Extended),
     Port(SocketAddr),
-    /// Channels in the order of preference, and streams.
+    /// Channels in the order of preference, those of one session joined by `+`, and streams.
     Tprt(Vec<Vec<u8>>, u16, u16),
     Retr(Vec<u8>),
     Stor(Vec<u8>),
@@ -194,7 +194,7 @@ fn parse_verb(verb: &[u8], argument: Option<&[u8]>) -> Result<Command, CommandEr
                 }
                 _ => {
                     return Err(CommandError::Syntax(
-                        "TPRT takes channels, as quic,tcp, and 1 to 16 streams, as 4 or 1-16.",
+                        "TPRT takes channels, as quic,tcp or tcp+quic, and 1 to 16 streams, as 4 or 1-16.",
                     ));
                 }
             }

@@ -50,11 +50,11 @@ impl Machine {
             Command::Epsv(which) => self.on_epsv(which),
             Command::Tprt(channels, first, most) => {
                 self.close_listener();
-                let known = channels.iter().filter_map(|name| std::str::from_utf8(name).ok()?.parse().ok());
                 // Where data is private, no channel in clear is offered between machines (rule T2).
                 let may_be_clear = !self.is_private || self.is_one_machine();
                 let fits = |kind: &ChannelKind| may_be_clear || kind.is_encrypted();
-                let channels: Vec<ChannelKind> = known.filter(fits).collect();
+                let groups = channels.iter().map(|names| group(names, fits)).filter(|group| !group.is_empty());
+                let channels: Vec<Vec<ChannelKind>> = groups.collect();
                 if channels.is_empty() {
                     let names: Vec<&str> = ChannelKind::ALL.into_iter().filter(fits).map(ChannelKind::name).collect();
                     self.reply(504, &format!("The channels are {}.", names.join(" and ")));
@@ -437,4 +437,14 @@ impl Machine {
         let is_private = self.is_private;
         self.actions.push(Action::Transfer(Transfer { what, representation, connect, is_private }));
     }
+}
+
+/// The channels of one session in an argument of `TPRT`, `tcp+quic`: those that this server knows and that fit.
+fn group(names: &[u8], fits: impl Fn(&ChannelKind) -> bool) -> Vec<ChannelKind> {
+    let mut group = Vec::new();
+    for name in names.split(|byte| *byte == b'+') {
+        let kind = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
+        group.extend(kind.filter(|kind| fits(kind) && !group.contains(kind)));
+    }
+    group
 }

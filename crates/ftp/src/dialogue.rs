@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
+use crate::address::canonical;
 use crate::client::{CopyError, Location};
 use crate::trust::{Trust, Wire};
 
@@ -143,6 +144,13 @@ impl Dialogue {
     pub(crate) fn peer(&mut self) -> Result<SocketAddr, CopyError> {
         let peer = self.stream().and_then(|stream| stream.get_ref().socket().peer_addr());
         peer.map_err(|error| self.io(error))
+    }
+
+    /// Whether nothing between this side and the server is a network (rule T2).
+    pub(crate) fn is_one_machine(&mut self) -> Result<bool, CopyError> {
+        let here = self.stream().and_then(|stream| stream.get_ref().socket().local_addr());
+        let (here, peer) = (canonical(here.map_err(|error| self.io(error))?.ip()), canonical(self.peer()?.ip()));
+        Ok(peer.is_loopback() || peer == here)
     }
 
     /// Sends a command without waiting for its reply.

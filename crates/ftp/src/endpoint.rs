@@ -1,4 +1,4 @@
-//! An endpoint of a session as the answer to `TPRT` writes it: `quic |||41234| TOKEN FINGERPRINT`.
+//! The endpoints of a session as the answer to `TPRT` writes them: `(tcp |||41234| TOKEN) (quic |||41235| TOKEN FINGERPRINT)`.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -19,8 +19,13 @@ fn bytes<const N: usize>(digits: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// What stands between the parentheses of the answer.
-pub(crate) fn written(endpoint: &Endpoint) -> String {
+/// The endpoints, each in parentheses.
+pub(crate) fn written(endpoints: &[Endpoint]) -> String {
+    let each: Vec<String> = endpoints.iter().map(|endpoint| format!("({})", one(endpoint))).collect();
+    each.join(" ")
+}
+
+fn one(endpoint: &Endpoint) -> String {
     let Endpoint { channel, address, token, fingerprint } = endpoint;
     let mut text = format!("{channel} |||{}| {}", address.port(), digits(token));
     if let Some(fingerprint) = fingerprint {
@@ -29,9 +34,20 @@ pub(crate) fn written(endpoint: &Endpoint) -> String {
     text
 }
 
-/// The endpoint in an answer of the server at `host`.
-pub(crate) fn read(reply: &str, host: IpAddr) -> Option<Endpoint> {
-    let inside = reply.split_once('(')?.1.split_once(')')?.0;
+/// The endpoints in an answer of the server at `host`: at least one, and each of another channel.
+pub(crate) fn read(reply: &str, host: IpAddr) -> Option<Vec<Endpoint>> {
+    let mut endpoints: Vec<Endpoint> = Vec::new();
+    for part in reply.split('(').skip(1) {
+        let endpoint = parse(part.split_once(')')?.0, host)?;
+        if endpoints.iter().any(|other| other.channel == endpoint.channel) {
+            return None;
+        }
+        endpoints.push(endpoint);
+    }
+    (!endpoints.is_empty()).then_some(endpoints)
+}
+
+fn parse(inside: &str, host: IpAddr) -> Option<Endpoint> {
     let (channel, rest) = inside.split_once(" |||")?;
     let (port, secrets) = rest.split_once("| ")?;
     let (token, fingerprint) = match secrets.split_once(' ') {
@@ -53,13 +69,19 @@ mod tests {
         let tcp =
             Endpoint { channel: ChannelKind::Tcp, address: (host, 41234).into(), token: [0xa7; 16], fingerprint: None };
         let quic = Endpoint { channel: ChannelKind::Quic, fingerprint: Some([0x1b; 32]), ..tcp };
-        for endpoint in [tcp, quic] {
-            let reply = format!("229 Entering Transfer Mode ({})", written(&endpoint));
-            assert_eq!(read(&reply, host), Some(endpoint), "{reply}");
+        for endpoints in [vec![tcp], vec![quic], vec![tcp, quic]] {
+            let reply = format!("229 Entering Transfer Mode {}", written(&endpoints));
+            assert_eq!(read(&reply, host), Some(endpoints), "{reply}");
         }
-        for wrong in
-            ["229 (tcp |||1| 00)", "229 (ton |||1| 00112233445566778899aabbccddeeff)", "229 (tcp |||é| é)", "229"]
-        {
+        let twice = written(&[tcp, tcp]);
+        for wrong in [
+            "229 (tcp |||1| 00)",
+            "229 (ton |||1| 00112233445566778899aabbccddeeff)",
+            "229 (tcp |||é| é)",
+            "229 (tcp |||1| 00112233445566778899aabbccddeeff) (",
+            "229",
+            &twice,
+        ] {
             assert_eq!(read(wrong, host), None, "{wrong}");
         }
     }

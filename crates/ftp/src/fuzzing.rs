@@ -46,7 +46,7 @@ pub fn ftp_commands(input: &[u8]) -> usize {
                     machine.outcome(Outcome::Login(Ok(login)), now);
                 }
                 Action::Listen => machine.outcome(Outcome::Listening(Some((host, 4000).into())), now),
-                Action::ListenSession { .. } => machine.outcome(Outcome::Session(None), now),
+                Action::ListenSession { .. } => machine.outcome(Outcome::Session(Vec::new()), now),
                 Action::File(work) => {
                     check_paths(&work);
                     machine.outcome(Outcome::File(Err(FileError::NotFound)), now);

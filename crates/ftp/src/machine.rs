@@ -75,10 +75,10 @@ pub enum Action {
     File(FileWork),
     /// Listen for one data connection, in the place of an earlier one (rule T14): [`Outcome::Listening`].
     Listen,
-    /// Listen for the streams of one session, over the first of these channels that works: [`Outcome::Session`].
+    /// Listen for the streams of one session, over the first of these groups of channels of which one works: [`Outcome::Session`].
     ListenSession {
         /// In the client's order.
-        channels: Vec<ChannelKind>,
+        channels: Vec<Vec<ChannelKind>>,
         /// How many there will be at first.
         first: u16,
         /// How many there may be.
@@ -229,8 +229,8 @@ pub enum Outcome {
     File(Result<FileAnswer, FileError>),
     /// The port, and for IPv4 the address that clients are told. `None`: no port is free.
     Listening(Option<SocketAddr>),
-    /// The channel, port and token of a session (rule T1). `None`: no port is free.
-    Session(Option<Endpoint>),
+    /// The channels, ports and token of a session (rule T1). None: no port is free.
+    Session(Vec<Endpoint>),
     /// The file is open: its size where known, its name where the client does not know it.
     Opened {
         /// Bytes that will move, for downloads.

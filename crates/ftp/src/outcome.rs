@@ -24,11 +24,11 @@ impl Machine {
             (Outcome::Listening(address), Some(Waiting::Listen { is_extended })) => {
                 self.on_listening(address, is_extended);
             }
-            (Outcome::Session(session), Some(Waiting::Session)) => match session {
-                None => self.reply(425, "No port is free; try again later."),
-                Some(endpoint) => {
+            (Outcome::Session(endpoints), Some(Waiting::Session)) => match endpoints.as_slice() {
+                [] => self.reply(425, "No port is free; try again later."),
+                endpoints => {
                     self.data = Some(DataPlace::Session);
-                    self.reply(229, &format!("Entering Transfer Mode ({})", written(&endpoint)));
+                    self.reply(229, &format!("Entering Transfer Mode {}", written(endpoints)));
                 }
             },
             (Outcome::File(answer), Some(Waiting::File(question))) => match answer {

@@ -328,11 +328,11 @@ impl Session {
         self.send(Outcome::Listening(address));
     }
 
-    fn listen_session(&mut self, channels: &[ChannelKind], first: u16, most: u16) {
+    fn listen_session(&mut self, channels: &[Vec<ChannelKind>], first: u16, most: u16) {
         let listen = || self.shared.ports.listen(self.local, Instant::now());
         let asked = trees::ask(channels, self.local, self.shared.options.passive_ports.as_ref(), listen);
-        self.session = asked.map(|(listener, endpoint)| trees::Asked { listener, endpoint, first, most });
-        self.send(Outcome::Session(self.session.as_ref().map(|session| session.endpoint)));
+        self.session = asked.map(|listeners| trees::Asked { listeners, first, most });
+        self.send(Outcome::Session(self.session.as_ref().map(trees::Asked::endpoints).unwrap_or_default()));
     }
 
     fn transfer(&mut self, transfer: Transfer) {

@@ -34,23 +34,29 @@ pub(crate) enum Listener {
 
 /// A session that a client has asked for.
 pub(crate) struct Asked {
-    pub listener: Listener,
-    pub endpoint: Endpoint,
-    /// Streams at first, and at most.
+    /// One for each channel: at least one.
+    pub listeners: Vec<(Listener, Endpoint)>,
+    /// Streams of a channel at first, and at most.
     pub first: u16,
     pub most: u16,
 }
 
-/// Listens over the first of the channels that works (rule T1).
+impl Asked {
+    pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
+        self.listeners.iter().map(|(_, endpoint)| *endpoint).collect()
+    }
+}
+
+/// Listens over those channels that work of the first group of which one does (rule T1).
 pub(crate) fn ask(
-    channels: &[ChannelKind],
+    groups: &[Vec<ChannelKind>],
     host: IpAddr,
     ports: Option<&RangeInclusive<u16>>,
     listen: impl Fn() -> Option<TcpListener>,
-) -> Option<(Listener, Endpoint)> {
+) -> Option<Vec<(Listener, Endpoint)>> {
     let mut token = [0; 16];
     getrandom::fill(&mut token).ok()?;
-    channels.iter().find_map(|channel| {
+    let listen_over = |channel: &ChannelKind| {
         let (listener, address, fingerprint) = match channel {
             ChannelKind::Tcp => {
                 let listener = listen()?;
@@ -65,7 +71,9 @@ pub(crate) fn ask(
             }
         };
         Some((listener, Endpoint { channel: *channel, address, token, fingerprint }))
-    })
+    };
+    let mut works = groups.iter().map(|group| group.iter().filter_map(listen_over).collect::<Vec<_>>());
+    works.find(|listeners| !listeners.is_empty())
 }
 
 /// Runs one session: 150 once the streams may come, and its end.
@@ -75,9 +83,11 @@ pub(crate) async fn run(
     path: VirtualPath,
     is_upload: bool,
 ) -> Result<(), TransferError> {
-    let Some(Asked { listener, endpoint, first, most }) = one.session.take() else {
-        return Err(TransferError::NoConnection);
-    };
+    let Some(asked) = one.session.take() else { return Err(TransferError::NoConnection) };
+    let channels: Vec<ChannelKind> = asked.endpoints().iter().map(|endpoint| endpoint.channel).collect();
+    let Asked { listeners, first, most } = asked;
+    // Each channel has numbers of its own.
+    let numbers = most * channels.len() as u16;
     let walk = match is_upload {
         true => None,
         false => {
@@ -86,24 +96,25 @@ pub(crate) async fn run(
         }
     };
     let _ = one.outcomes.send(Outcome::Opened { size: None, name: None });
-    let mut accepting = JoinSet::new();
     // Listening ends with the session.
-    let (arriving, _listening) = match listener {
-        Listener::Quic(listener) => {
-            let started = listener.start(endpoint.token, most, one.allowed.clone());
-            let (arriving, listening) = started.map_err(|_| TransferError::NoConnection)?;
-            (arriving, Some(listening))
+    let (mut accepting, mut listening) = (JoinSet::new(), Vec::new());
+    let (handed_on, arriving) = channel();
+    for (listener, endpoint) in listeners {
+        let (allowed, running, handed_on) = (one.allowed.clone(), one.running.clone(), handed_on.clone());
+        match listener {
+            Listener::Quic(listener) => {
+                let started = listener.start(endpoint.token, numbers, allowed, handed_on);
+                listening.push(started.map_err(|_| TransferError::NoConnection)?);
+            }
+            Listener::Tcp(listener) => {
+                let keepalive = socket2::TcpKeepalive::new().with_time(one.shared.options.stall_timeout);
+                accepting.spawn(async move {
+                    accept(&listener, &allowed, endpoint.token, numbers, &keepalive, &running, &handed_on).await
+                });
+            }
         }
-        Listener::Tcp(listener) => {
-            let (arriving, arrived) = channel();
-            let (allowed, running) = (one.allowed.clone(), one.running.clone());
-            let keepalive = socket2::TcpKeepalive::new().with_time(one.shared.options.stall_timeout);
-            accepting.spawn(async move {
-                accept(&listener, &allowed, endpoint.token, most, &keepalive, &running, &arriving).await
-            });
-            (arrived, None)
-        }
-    };
+    }
+    drop(handed_on);
     let arriving = match one.limits.clone() {
         Some(limits) => paced(arriving, limits),
         None => arriving,
@@ -114,11 +125,11 @@ pub(crate) async fn run(
         () = tokio::time::sleep(one.shared.options.connect_timeout) => return Err(TransferError::NoConnection),
         () = one.running.wake.notified() => return Err(TransferError::Broken),
     };
-    let tuner = TunerSettings { first, most, channel: endpoint.channel, others: Vec::new() };
-    let links = Links { tuner: (first < most).then_some(tuner), ..links };
+    let tuner = TunerSettings { first, most, channels };
+    let links = Links { tuner: tuner.has_a_choice().then_some(tuner), ..links };
     let (running, limits) = (one.running.clone(), one.limits.clone());
     let result = blocking(move || {
-        let settings = SessionSettings::new(1, most);
+        let settings = SessionSettings::new(1, numbers);
         let mut report = |progress: &Progress| {
             running.moved.store(progress.bytes, Ordering::Relaxed);
             !running.is_aborted()
@@ -198,7 +209,7 @@ async fn accept(
     listener: &TcpListener,
     allowed: &[IpAddr],
     token: Token,
-    most: u16,
+    numbers: u16,
     keepalive: &socket2::TcpKeepalive,
     running: &Running,
     arriving: &Sender<(u16, Box<dyn Channel>)>,
@@ -212,7 +223,7 @@ async fn accept(
                         let mut stream = stream.into_std().ok()?;
                         stream.set_nonblocking(false).ok()?;
                         let (number, all) = take_hello(&mut stream, &token, PROOF).ok()?;
-                        (all == most).then_some((number, stream))
+                        (all == numbers).then_some((number, stream))
                     }));
                 }
                 Ok((_, peer)) => tracing::info!(%peer, "a stranger at a port of a session was closed"),

@@ -57,13 +57,14 @@ impl Write for Counted<Box<dyn Write + Send>> {
 impl Channel for Watched {
     fn ends(self: Box<Self>) -> std::io::Result<Ends> {
         let Watched { channel, moved, limits } = *self;
-        let Ends { read, write, finish, close, counts, about } = channel.ends()?;
+        let Ends { read, write, finish, close, counts, channel, about } = channel.ends()?;
         Ok(Ends {
             read: Box::new(Counted { end: read, moved: moved.clone(), limits: limits.clone() }),
             write: Box::new(Counted { end: write, moved, limits }),
             finish,
             close,
             counts,
+            channel,
             about,
         })
     }

@@ -2,8 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::ops::Range;
 use std::time::Duration;
 
+use crate::channel_kind::ChannelKind;
 use crate::frame::{Frame, FrameError, HELLO, LENGTHS};
 
 /// The ends of a stream.
@@ -18,7 +20,9 @@ pub struct Ends {
     pub close: Box<dyn Fn() + Send + Sync>,
     /// What the link has done since the stream was made. `None`: the channel does not tell.
     pub counts: Box<dyn Fn() -> Option<LinkCounts> + Send>,
-    /// What it is, for people: for example `tcp with bbr`.
+    /// What it goes over.
+    pub channel: ChannelKind,
+    /// The same for people: for example `tcp with bbr`.
     pub about: String,
 }
 
@@ -100,7 +104,7 @@ pub(crate) fn is_hello(frame: &Frame, token: &Token) -> Option<(u16, u16)> {
     let Frame::Hello { header, token: found, stream: number, streams, .. } = frame else { return None };
     // Compared to the end, so that the time says nothing about where they differ.
     let differs = token.iter().zip(found).fold(0, |differs, (ours, theirs)| differs | (ours ^ theirs));
-    let is_known = HELLO.check(header).is_ok() && differs == 0 && number < streams && *streams <= MOST_STREAMS;
+    let is_known = HELLO.check(header).is_ok() && differs == 0 && number < streams && *streams <= MOST_NUMBERS;
     is_known.then_some((*number, *streams))
 }
 
@@ -124,5 +128,24 @@ pub fn take_hello(stream: &mut TcpStream, token: &Token, most: Duration) -> Resu
     Ok(found)
 }
 
-/// Streams of one session.
+/// Streams of one session that carry chunks at a time.
 pub const MOST_STREAMS: u16 = 16;
+/// Numbers of streams of one session: as many for each channel as the session may use at a time.
+pub const MOST_NUMBERS: u16 = MOST_STREAMS * ChannelKind::ALL.len() as u16;
+
+/// The streams that carry chunks: `count` from the number `first` on. The numbers of a session's first channel begin with 0, those of the
+/// next one with the most streams that a channel may have, and so on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lanes {
+    /// The lowest number.
+    pub first: u16,
+    /// How many: at least one.
+    pub count: u16,
+}
+
+impl Lanes {
+    /// Their numbers.
+    pub fn numbers(self) -> Range<u16> {
+        self.first..self.first.saturating_add(self.count)
+    }
+}

@@ -16,7 +16,7 @@ use verbena_terms::Format;
 use crate::tree::Hash;
 
 /// What opens each stream.
-pub const HELLO: Format = Format::new(*b"VTFH", 2);
+pub const HELLO: Format = Format::new(*b"VTFH", 3);
 
 /// Bytes before a head.
 pub const LENGTHS: usize = 16;
@@ -85,6 +85,19 @@ pub enum Failure {
     /// The target cannot be written.
     #[error("the target cannot be written: {0}")]
     Target(String),
+}
+
+/// What the streams of a channel gave in a measured time. All 0: nothing was measured yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Bytes per second.
+    pub rate: u64,
+    /// Microseconds. 0: not known.
+    pub round_trip_us: u64,
+    /// Packets that were sent, those that were sent again included. 0: the channel does not tell.
+    pub packets: u64,
+    /// Packets that were sent again.
+    pub again: u64,
 }
 
 /// A message.
@@ -192,10 +205,14 @@ pub enum Frame {
         /// For people.
         reason: String,
     },
-    /// Sender: how many streams it would use, and what it has measured (rule T13).
+    /// Sender: which streams it would use for chunks, and what it has measured (rule T13).
     Streams {
-        /// The side that makes connections makes those that are missing.
+        /// The first of them. The side that makes connections makes those that are missing.
+        first: u16,
+        /// How many.
         wanted: u16,
+        /// What the streams that were in use gave.
+        measured: Measured,
         /// For people.
         why: String,
     },

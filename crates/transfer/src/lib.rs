@@ -26,7 +26,8 @@ mod tuner;
 mod walk;
 
 pub use channel::{
-    Channel, Ends, LinkCounts, MOST_STREAMS, StreamError, Token, hello, read_frame, say_hello, take_hello, write_frame,
+    Channel, Ends, Lanes, LinkCounts, MOST_NUMBERS, MOST_STREAMS, StreamError, Token, hello, read_frame, say_hello,
+    take_hello, write_frame,
 };
 pub use channel_kind::{ChannelKind, UnknownChannel};
 pub use endpoint::Endpoint;
@@ -34,6 +35,7 @@ pub use file_error::FileError;
 pub use files::{Entries, Facts, From, Kind, Part, Root};
 pub use frame::{
     Entry, EntryKind, Failure, FileNumber, Frame, FrameError, HELLO, Identity, LENGTHS, LONGEST_DATA, LONGEST_HEAD,
+    Measured,
 };
 pub use path::{VirtualPath, is_pattern, matches};
 pub use quic::{Fingerprint, QuicListener, QuicListening, QuicStream};
@@ -45,7 +47,7 @@ pub use run::{Progress, SessionError, Summary, receive, send};
 pub use sender::{Look, Sender, SenderAction};
 pub use source::Sources;
 pub use store::{Room, Store};
-pub use streams::{Arriving, Later, Links, Maker};
+pub use streams::{Arrived, Arriving, Later, Links, Maker};
 pub use tree::{Hash, chunk_count, chunk_hash, chunk_length, root};
 pub use tuner::{Decision, LOOK_EVERY, Sample, Step, Tuner, TunerSettings, Why};
 pub use walk::Walk;

@@ -2,12 +2,12 @@
 //!
 //! The listening side makes a certificate when its process needs the first one, and the answer to `TPRT` carries its
 //! fingerprint: BLAKE3 of the certificate. The other side takes this certificate and no other, whatever name and times are
-//! in it. All connections of a process are driven by one thread; streams read and write from threads of their own.
+//! in it. All connections of a process are driven by one thread, which ends behind the last of them; streams read and write from threads of their own.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
@@ -19,11 +19,13 @@ use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::channel::{Channel, Ends, LinkCounts, Token, is_hello};
+use crate::channel_kind::ChannelKind;
 use crate::frame::{Frame, LENGTHS};
-use crate::streams::Arriving;
+use crate::streams::Arrived;
 
 /// What a certificate is known by.
 pub type Fingerprint = [u8; 32];
@@ -42,6 +44,8 @@ const SILENCE: Duration = Duration::from_secs(60);
 const PING_EVERY: Duration = Duration::from_secs(10);
 /// How long the other side may take to acknowledge what was sent last.
 const FAREWELL: Duration = Duration::from_secs(60);
+/// How long connections are driven behind the last one's end.
+const LINGER: Duration = Duration::from_secs(1);
 /// The longest hello.
 const LONGEST_HELLO: usize = 256;
 
@@ -49,18 +53,34 @@ fn other(error: impl std::fmt::Display) -> Error {
     Error::other(error.to_string())
 }
 
-/// The runtime that drives all connections of this process.
-fn runtime() -> Result<Handle> {
-    static RUNTIME: OnceLock<std::result::Result<Handle, String>> = OnceLock::new();
-    let made = RUNTIME.get_or_init(|| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| error.to_string())?;
-        let handle = runtime.handle().clone();
-        let driver = std::thread::Builder::new().name("quic".into());
-        driver.spawn(move || runtime.block_on(std::future::pending::<()>())).map_err(|error| error.to_string())?;
-        Ok(handle)
-    });
-    made.clone().map_err(Error::other)
+/// The runtime that drives all connections of this process, for as long as a connection or a listener holds it.
+#[derive(Debug)]
+struct Driver {
+    handle: Handle,
+    /// Dropped with the last holder: the thread then ends.
+    _stop: oneshot::Sender<()>,
+}
+
+impl Driver {
+    fn shared() -> Result<Arc<Driver>> {
+        static SHARED: Mutex<Weak<Driver>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(driver) = shared.upgrade() {
+            return Ok(driver);
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+        let (stop, stopped) = oneshot::channel();
+        let driver = Arc::new(Driver { handle: runtime.handle().clone(), _stop: stop });
+        std::thread::Builder::new().name("quic".into()).spawn(move || {
+            runtime.block_on(async {
+                let _ = stopped.await;
+                // What was closed last is still told to the other side.
+                tokio::time::sleep(LINGER).await;
+            });
+        })?;
+        *shared = Arc::downgrade(&driver);
+        Ok(driver)
+    }
 }
 
 /// The certificate of this process, and its key.
@@ -87,12 +107,12 @@ fn transport() -> Arc<TransportConfig> {
     Arc::new(transport)
 }
 
-fn endpoint(address: SocketAddr, server: Option<ServerConfig>) -> Result<Endpoint> {
+fn endpoint(driver: &Driver, address: SocketAddr, server: Option<ServerConfig>) -> Result<Endpoint> {
     let socket = UdpSocket::bind(address)?;
     // A kernel that gives less only loses more in bursts.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
     let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
-    let _inside = runtime()?.enter();
+    let _inside = driver.handle.enter();
     Endpoint::new(EndpointConfig::default(), server, socket, Arc::new(quinn::TokioRuntime))
 }
 
@@ -101,6 +121,7 @@ fn endpoint(address: SocketAddr, server: Option<ServerConfig>) -> Result<Endpoin
 pub struct QuicListener {
     endpoint: Endpoint,
     fingerprint: Fingerprint,
+    driver: Arc<Driver>,
 }
 
 impl QuicListener {
@@ -116,8 +137,9 @@ impl QuicListener {
         tls.alpn_protocols = vec![PROTOCOL.to_vec()];
         let mut config = ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls).map_err(other)?));
         config.transport_config(transport());
-        let endpoint = endpoint(address, Some(config))?;
-        Ok(QuicListener { endpoint, fingerprint: *blake3::hash(certificate).as_bytes() })
+        let driver = Driver::shared()?;
+        let endpoint = endpoint(&driver, address, Some(config))?;
+        Ok(QuicListener { endpoint, fingerprint: *blake3::hash(certificate).as_bytes(), driver })
     }
 
     /// Where it listens.
@@ -130,12 +152,17 @@ impl QuicListener {
         self.fingerprint
     }
 
-    /// Takes streams that bring the token, from peers of these addresses, until the second of what is returned is dropped. What comes
+    /// Takes streams that bring the token, from peers of these addresses, until what is returned is dropped, and hands them on. What comes
     /// without the token is closed, and listening goes on (rules T1 and T14).
-    pub fn start(self, token: Token, streams: u16, allowed: Vec<IpAddr>) -> Result<(Arriving, QuicListening)> {
-        let (arriving, arrived) = channel::<(u16, Box<dyn Channel>)>();
-        let endpoint = self.endpoint;
-        let task = runtime()?.spawn(async move {
+    pub fn start(
+        self,
+        token: Token,
+        streams: u16,
+        allowed: Vec<IpAddr>,
+        arriving: Sender<Arrived>,
+    ) -> Result<QuicListening> {
+        let QuicListener { endpoint, driver, .. } = self;
+        let task = driver.clone().handle.spawn(async move {
             let mut proofs = JoinSet::new();
             loop {
                 tokio::select! {
@@ -146,7 +173,7 @@ impl QuicListener {
                             incoming.refuse();
                         }
                         Some(incoming) => {
-                            proofs.spawn(tokio::time::timeout(PROOF, prove(incoming, token, streams)));
+                            proofs.spawn(tokio::time::timeout(PROOF, prove(incoming, token, streams, driver.clone())));
                         }
                     },
                     Some(proof) = proofs.join_next() => {
@@ -159,7 +186,7 @@ impl QuicListener {
                 }
             }
         });
-        Ok((arrived, QuicListening(task.abort_handle())))
+        Ok(QuicListening(task.abort_handle()))
     }
 }
 
@@ -174,7 +201,12 @@ impl Drop for QuicListening {
 }
 
 /// Reads the hello of a connection that was taken.
-async fn prove(incoming: quinn::Incoming, token: Token, streams: u16) -> Option<(u16, QuicStream)> {
+async fn prove(
+    incoming: quinn::Incoming,
+    token: Token,
+    streams: u16,
+    driver: Arc<Driver>,
+) -> Option<(u16, QuicStream)> {
     let connection = incoming.await.ok()?;
     let (send, mut receive) = connection.accept_bi().await.ok()?;
     let mut lengths = [0; LENGTHS];
@@ -186,7 +218,7 @@ async fn prove(incoming: quinn::Incoming, token: Token, streams: u16) -> Option<
     let mut head = vec![0; head_length];
     receive.read_exact(&mut head).await.ok()?;
     let (number, all) = is_hello(&Frame::decode(&lengths, &head).ok()?, &token)?;
-    (all == streams).then(|| (number, QuicStream { connection, send, receive, runtime: Handle::current() }))
+    (all == streams).then(|| (number, QuicStream { connection, send, receive, driver }))
 }
 
 /// A stream that has said hello, or heard it.
@@ -195,13 +227,13 @@ pub struct QuicStream {
     connection: Connection,
     send: SendStream,
     receive: RecvStream,
-    runtime: Handle,
+    driver: Arc<Driver>,
 }
 
 impl QuicStream {
     /// Connects to a listener of this fingerprint, and says hello. Waits: not for a thread that drives a runtime.
     pub fn connect(to: SocketAddr, pinned: Fingerprint, hello: &Frame, most: Duration) -> Result<QuicStream> {
-        let runtime = runtime()?;
+        let driver = Driver::shared()?;
         let provider = Arc::new(ring::default_provider());
         let mut tls = rustls::ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
@@ -213,31 +245,34 @@ impl QuicStream {
         let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).map_err(other)?));
         config.transport_config(transport());
         let any: IpAddr = if to.is_ipv4() { [0u8; 4].into() } else { [0u16; 8].into() };
-        let endpoint = endpoint(SocketAddr::new(any, 0), None)?;
+        let endpoint = endpoint(&driver, SocketAddr::new(any, 0), None)?;
         let made = async {
             let connection = endpoint.connect_with(config, to, "verbena").map_err(other)?.await.map_err(other)?;
             let (mut send, receive) = connection.open_bi().await.map_err(other)?;
             send.write_all(&hello.encode(0)).await.map_err(other)?;
-            Ok(QuicStream { connection, send, receive, runtime: Handle::current() })
+            Ok((connection, send, receive))
         };
-        runtime.block_on(async { tokio::time::timeout(most, made).await.map_err(|_| ErrorKind::TimedOut)? })
+        let made: Result<(Connection, SendStream, RecvStream)> =
+            driver.handle.block_on(async { tokio::time::timeout(most, made).await.map_err(|_| ErrorKind::TimedOut)? });
+        let (connection, send, receive) = made?;
+        Ok(QuicStream { connection, send, receive, driver })
     }
 }
 
-struct Reader(RecvStream, Handle);
+struct Reader(RecvStream, Arc<Driver>);
 
 impl Read for Reader {
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
-        Ok(self.1.block_on(self.0.read(buffer)).map_err(other)?.unwrap_or(0))
+        Ok(self.1.handle.block_on(self.0.read(buffer)).map_err(other)?.unwrap_or(0))
     }
 }
 
-struct Writer(Arc<Mutex<SendStream>>, Handle);
+struct Writer(Arc<Mutex<SendStream>>, Arc<Driver>);
 
 impl Write for Writer {
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
         let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        self.1.block_on(stream.write(bytes)).map_err(other)
+        self.1.handle.block_on(stream.write(bytes)).map_err(other)
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -247,18 +282,18 @@ impl Write for Writer {
 
 impl Channel for QuicStream {
     fn ends(self: Box<Self>) -> Result<Ends> {
-        let QuicStream { connection, send, receive, runtime } = *self;
+        let QuicStream { connection, send, receive, driver } = *self;
         let send = Arc::new(Mutex::new(send));
-        let (finished, closed, counted, waits) = (send.clone(), connection.clone(), connection, runtime.clone());
+        let (finished, closed, counted, waits) = (send.clone(), connection.clone(), connection, driver.clone());
         Ok(Ends {
-            read: Box::new(std::io::BufReader::with_capacity(64 << 10, Reader(receive, runtime.clone()))),
-            write: Box::new(Writer(send, runtime)),
+            read: Box::new(std::io::BufReader::with_capacity(64 << 10, Reader(receive, driver.clone()))),
+            write: Box::new(Writer(send, driver)),
             finish: Box::new(move || {
                 let mut stream = finished.lock().unwrap_or_else(PoisonError::into_inner);
                 if stream.finish().is_ok() {
                     // A connection that is dropped drops what the other side has not acknowledged.
                     let stopped = stream.stopped();
-                    let _ = waits.block_on(async { tokio::time::timeout(FAREWELL, stopped).await });
+                    let _ = waits.handle.block_on(async { tokio::time::timeout(FAREWELL, stopped).await });
                 }
             }),
             close: Box::new(move || closed.close(0u8.into(), b"closed")),
@@ -271,6 +306,7 @@ impl Channel for QuicStream {
                     round_trip: stats.path.rtt,
                 })
             }),
+            channel: ChannelKind::Quic,
             about: "quic with cubic".into(),
         })
     }

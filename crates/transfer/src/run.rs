@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use verbena_terms::{BootClock, Clock};
 
-use crate::channel::StreamError;
-use crate::frame::{Entry, Failure, FileNumber, Frame};
+use crate::channel::{Lanes, StreamError};
+use crate::channel_kind::ChannelKind;
+use crate::frame::{Entry, Failure, FileNumber, Frame, Measured};
 use crate::receiver::Receiver;
 use crate::receiver_action::ReceiverAction;
 use crate::rules::SessionSettings;
@@ -22,7 +23,7 @@ use crate::sender::{Sender, SenderAction};
 use crate::source::Sources;
 use crate::store::Store;
 use crate::streams::{Event, Links, Streams};
-use crate::tuner::{Step, Tuner};
+use crate::tuner::Tuner;
 
 /// Messages between a stream's reader and the machine.
 const MOST_WAITING: usize = 64;
@@ -44,6 +45,8 @@ pub struct Progress {
     pub last: Vec<u8>,
     /// Streams that are there.
     pub streams: u16,
+    /// What chunks go over.
+    pub channel: Option<ChannelKind>,
 }
 
 /// What a session came to.
@@ -57,6 +60,10 @@ pub struct Summary {
     pub failures: Vec<(Vec<u8>, Failure)>,
     /// Streams that were made.
     pub streams: u16,
+    /// What chunks went over in the end.
+    pub channel: Option<ChannelKind>,
+    /// What was measured last.
+    pub measured: Measured,
     /// What was measured and decided about streams, a line each (rule T13).
     pub notes: Vec<String>,
 }
@@ -66,6 +73,16 @@ impl Summary {
         if self.notes.len() < MOST_NOTES {
             self.notes.push(text.chars().filter(|letter| !letter.is_control()).take(LONGEST_NOTE).collect());
         }
+    }
+
+    fn progress(&self, last: Vec<u8>) -> Progress {
+        let (files, bytes, streams, channel) = (self.files, self.bytes, self.streams, self.channel);
+        Progress { files, bytes, last, streams, channel }
+    }
+
+    /// Which streams are there, and what they are. `lanes` are to carry chunks.
+    fn look<Work: Send + 'static>(&mut self, streams: &Streams<Work>, lanes: Lanes) {
+        (self.streams, self.channel) = (streams.count(), streams.channel(lanes));
     }
 }
 
@@ -158,7 +175,8 @@ pub fn send(
         _ => None,
     });
     let tuner = links.tuner.map(|settings| Tuner::new(settings, BootClock.now()));
-    let sent = send_by(Sender::new(settings), (streams, &inbox, &disk), entries, Tuning { tuner }, report);
+    let tuning = Tuning { tuner, all: Lanes { first: 0, count: settings.streams } };
+    let sent = send_by(Sender::new(settings), (streams, &inbox, &disk), entries, tuning, report);
     drop(inbox);
     disk.end();
     sent
@@ -176,7 +194,7 @@ fn send_by(
 ) -> Result<Summary, SessionError> {
     let mut names: BTreeMap<FileNumber, Entry> = BTreeMap::new();
     let (mut summary, mut is_all) = (Summary::default(), false);
-    summary.note(streams.about());
+    summary.note(streams.about(0));
     tuning.follow(&mut sender, &mut streams, &mut summary);
     let mut pace = Pace::new(if tuning.tuner.is_some() { SAMPLE_EVERY } else { REPORT_EVERY });
     loop {
@@ -222,8 +240,11 @@ fn send_by(
             Ok(Event::Frame(stream, frame, _)) => sender.frame(stream, frame),
             Ok(Event::Joined(number, one)) => {
                 // Its credit comes with the receiver's first word on it.
-                streams.join(number, one).inspect_err(|_| streams.close())?;
-                summary.streams = streams.present();
+                let is_new = streams.join(number, one).inspect_err(|_| streams.close())?;
+                if is_new && number == tuning.lanes().first {
+                    summary.note(streams.about(number));
+                }
+                summary.look(&streams, tuning.lanes());
             }
             Ok(Event::Refused(error)) => tuning.refused(&error, &mut sender, &mut streams, &mut summary),
             Ok(Event::Done(Sent::Opened(file, look))) => sender.opened(file, look),
@@ -242,20 +263,23 @@ fn send_by(
 /// The tuner, and what it decides about.
 struct Tuning {
     tuner: Option<Tuner>,
+    /// The streams that are used without a tuner.
+    all: Lanes,
 }
 
 impl Tuning {
+    fn lanes(&self) -> Lanes {
+        self.tuner.as_ref().map_or(self.all, Tuner::lanes)
+    }
+
     fn sample(&mut self, sender: &mut Sender, streams: &mut Streams<Sent>, summary: &mut Summary) {
         let Some(tuner) = &mut self.tuner else { return };
-        let mut sample = streams.sample();
+        let mut sample = streams.sample(tuner.lanes());
         sample.is_idle &= !sender.is_held();
         sample.streams = sender.granted_streams();
-        // Another channel is the caller's to choose; the note says what would be tried.
-        let step = tuner.sample(BootClock.now(), sample);
-        if matches!(step, Some(Step::Streams(_) | Step::Channel(_))) {
-            self.follow(sender, streams, summary);
-        } else {
-            self.tell(streams, summary);
+        match tuner.sample(BootClock.now(), sample) {
+            Some(_) => self.follow(sender, streams, summary),
+            None => self.tell(streams, summary),
         }
     }
 
@@ -268,18 +292,18 @@ impl Tuning {
     ) {
         summary.note(&format!("a further stream could not be made: {error}"));
         if let Some(tuner) = &mut self.tuner {
-            tuner.refused(streams.present(), BootClock.now());
+            tuner.refused(streams.present(tuner.lanes()), BootClock.now());
             self.follow(sender, streams, summary);
         }
     }
 
     /// Uses as many streams as the tuner says, and makes what is missing.
     fn follow(&mut self, sender: &mut Sender, streams: &mut Streams<Sent>, summary: &mut Summary) {
-        summary.streams = streams.present();
         if let Some(tuner) = &self.tuner {
-            sender.use_streams(tuner.streams());
-            streams.want(tuner.streams());
+            sender.use_lanes(tuner.lanes());
+            streams.want(tuner.lanes());
         }
+        summary.look(streams, self.lanes());
         self.tell(streams, summary);
     }
 
@@ -289,7 +313,9 @@ impl Tuning {
         for decision in tuner.decisions() {
             let why = decision.to_string();
             summary.note(&why);
-            streams.send_urgent(Frame::Streams { wanted: tuner.streams(), why });
+            let (Lanes { first, count }, measured) = (tuner.lanes(), decision.measured());
+            summary.measured = measured;
+            streams.send_urgent(Frame::Streams { first, wanted: count, measured, why });
         }
     }
 }
@@ -325,9 +351,7 @@ impl Pace {
             return Ok(());
         }
         self.reported = std::time::Instant::now();
-        let progress =
-            Progress { files: summary.files, bytes: summary.bytes, last: Vec::new(), streams: summary.streams };
-        if report(&progress) { Ok(()) } else { Err(SessionError::Stopped) }
+        if report(&summary.progress(Vec::new())) { Ok(()) } else { Err(SessionError::Stopped) }
     }
 }
 
@@ -341,8 +365,7 @@ fn settle(
         Ok(()) => summary.files += 1,
         Err(failure) => summary.failures.push((path.clone(), failure)),
     }
-    let progress = Progress { files: summary.files, bytes: summary.bytes, last: path, streams: summary.streams };
-    if report(&progress) { Ok(()) } else { Err(SessionError::Stopped) }
+    if report(&summary.progress(path)) { Ok(()) } else { Err(SessionError::Stopped) }
 }
 
 enum Received {
@@ -407,7 +430,9 @@ fn receive_by(
     report: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<Summary, SessionError> {
     streams.numbers().into_iter().for_each(|stream| receiver.joined(stream));
-    let mut summary = Summary { streams: streams.present(), ..Summary::default() };
+    let mut lanes = Lanes { first: 0, count: 1 };
+    let mut summary = Summary::default();
+    summary.look(&streams, lanes);
     let mut pace = Pace::new(REPORT_EVERY);
     loop {
         for action in receiver.actions() {
@@ -435,15 +460,17 @@ fn receive_by(
                 streams.close();
                 return Err(SessionError::Protocol(reason));
             }
-            Ok(Event::Frame(_, Frame::Streams { wanted, why }, _)) => {
+            Ok(Event::Frame(_, Frame::Streams { first, wanted, measured, why }, _)) => {
                 summary.note(&why);
-                streams.want(wanted);
+                (summary.measured, lanes) = (measured, Lanes { first, count: wanted });
+                streams.want(lanes);
+                summary.look(&streams, lanes);
             }
             Ok(Event::Joined(number, one)) => {
                 if streams.join(number, one).inspect_err(|_| streams.close())? {
                     receiver.joined(number);
                 }
-                summary.streams = streams.present();
+                summary.look(&streams, lanes);
             }
             Ok(Event::Refused(error)) => summary.note(&format!("a further stream could not be made: {error}")),
             Ok(Event::Frame(stream, frame, data)) => {

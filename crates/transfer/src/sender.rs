@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::channel::Lanes;
 use crate::frame::{Entry, EntryKind, Failure, FileNumber, Frame, Identity};
 use crate::rules::SessionSettings;
 use crate::tree::{Hash, chunk_count, chunk_length, root};
@@ -118,9 +119,12 @@ pub struct Sender {
     queue: VecDeque<Queued>,
     /// Bytes that may be sent and that were, by stream.
     credit: Vec<(u64, u64)>,
+    /// Turns about among the streams in use.
     next_stream: usize,
-    /// Streams that may carry chunks: those behind them rest.
-    in_use: usize,
+    /// Streams that may carry chunks: the others rest.
+    lanes: Lanes,
+    /// Those that may as long as none of `lanes` is there.
+    former: Lanes,
     reading: usize,
     actions: Vec<SenderAction>,
     is_all_offered: bool,
@@ -137,7 +141,8 @@ impl Sender {
             queue: VecDeque::new(),
             credit: vec![(0, 0); usize::from(settings.streams)],
             next_stream: 0,
-            in_use: usize::from(settings.streams),
+            lanes: Lanes { first: 0, count: settings.streams },
+            former: Lanes { first: 0, count: settings.streams },
             reading: 0,
             actions: Vec::new(),
             is_all_offered: false,
@@ -165,15 +170,23 @@ impl Sender {
         self.is_finished
     }
 
-    /// Lets so many streams carry chunks from now on (rule T13). Stream 0 always does.
-    pub fn use_streams(&mut self, streams: u16) {
-        self.in_use = usize::from(streams).clamp(1, self.credit.len());
+    /// Lets these streams carry chunks from now on (rule T13). Until the first of them is granted credit, those before go on.
+    pub fn use_lanes(&mut self, lanes: Lanes) {
+        if self.granted(self.lanes) > 0 {
+            self.former = self.lanes;
+        }
+        self.lanes = lanes;
         self.pump();
     }
 
-    /// How many streams from number 0 on can carry chunks: the receiver has granted credit on each.
+    /// How many of the streams that are to carry chunks can: the receiver has granted credit on each from the first on.
     pub fn granted_streams(&self) -> u16 {
-        self.credit.iter().take_while(|(granted, _)| *granted > 0).count() as u16
+        self.granted(self.lanes)
+    }
+
+    fn granted(&self, lanes: Lanes) -> u16 {
+        let credit = lanes.numbers().map_while(|number| self.credit.get(usize::from(number)));
+        credit.take_while(|(granted, _)| *granted > 0).count() as u16
     }
 
     /// Whether chunks that are read wait for the other side's credit.
@@ -367,17 +380,18 @@ impl Sender {
     }
 
     fn send_queued(&mut self) {
+        let lanes = if self.granted(self.lanes) > 0 { self.lanes } else { self.former };
+        let (first, count) = (usize::from(lanes.first), usize::from(lanes.count).max(1));
         while let Some(front) = self.queue.front() {
             let length = front.bytes.len() as u64;
             let is_ahead = self.files.get(&front.file).is_some_and(|outgoing| outgoing.is_ahead);
-            let streams = if is_ahead { 1 } else { self.in_use };
-            let open = (0..streams).map(|step| (self.next_stream + step) % streams).find(|stream| {
-                let (granted, sent) = self.credit[*stream];
-                sent + length <= granted
-            });
+            let (first, count) = if is_ahead { (0, 1) } else { (first, count) };
+            let open = (0..count)
+                .map(|step| first + (self.next_stream + step) % count)
+                .find(|stream| self.credit.get(*stream).is_some_and(|(granted, sent)| sent + length <= *granted));
             let Some(stream) = open else { return };
             let Some(Queued { file, chunk, hash, bytes }) = self.queue.pop_front() else { return };
-            self.next_stream = (stream + 1) % self.in_use;
+            self.next_stream = stream - first + 1;
             self.credit[stream].1 += length;
             if let Some(outgoing) = self.files.get_mut(&file) {
                 outgoing.queued -= 1;

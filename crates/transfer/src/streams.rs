@@ -1,13 +1,14 @@
 //! The streams of a session: a thread that reads and one that writes for each, also for those that join later.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, SyncSender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::channel::{Channel, LinkCounts, StreamError, read_frame};
+use crate::channel::{Channel, Lanes, LinkCounts, StreamError, read_frame};
+use crate::channel_kind::ChannelKind;
 use crate::frame::Frame;
 use crate::run::SessionError;
 use crate::tuner::{Sample, TunerSettings};
@@ -18,8 +19,11 @@ const PIECE: usize = 64 << 10;
 /// Makes the stream of a number. Runs on a thread of its own.
 pub type Maker = Box<dyn FnMut(u16) -> std::io::Result<Box<dyn Channel>> + Send>;
 
-/// Streams that the other side has made, and that have proven themselves, with their numbers.
-pub type Arriving = Inbox<(u16, Box<dyn Channel>)>;
+/// A stream that the other side has made and that has proven itself, with its number.
+pub type Arrived = (u16, Box<dyn Channel>);
+
+/// Such streams as they come.
+pub type Arriving = Inbox<Arrived>;
 
 /// Where further streams of a session come from.
 #[derive(Default)]
@@ -60,7 +64,7 @@ pub(crate) enum Event<Work> {
     Done(Work),
 }
 
-/// What all writers have done.
+/// What one writer, or all of them, have done.
 #[derive(Debug, Default)]
 struct Meter {
     /// Bytes that writers have in hand.
@@ -80,7 +84,11 @@ struct Stream {
     close: Box<dyn Fn() + Send + Sync>,
     finish: Box<dyn Fn() + Send + Sync>,
     counts: Box<dyn Fn() -> Option<LinkCounts> + Send>,
+    meter: Arc<Meter>,
+    /// What the link had done when the stream joined, and at the last sample.
+    began: LinkCounts,
     last: LinkCounts,
+    channel: ChannelKind,
     about: String,
     thread: JoinHandle<()>,
 }
@@ -89,7 +97,7 @@ struct Stream {
 pub(crate) struct Streams<Work> {
     streams: BTreeMap<u16, Stream>,
     most: u16,
-    asked: u16,
+    asked: BTreeSet<u16>,
     maker: Option<Outbox<u16>>,
     events: SyncSender<Event<Work>>,
     meter: Arc<Meter>,
@@ -106,7 +114,7 @@ impl<Work: Send + 'static> Streams<Work> {
         let mut streams = Streams {
             streams: BTreeMap::new(),
             most,
-            asked: first.len() as u16,
+            asked: first.iter().map(|(number, _)| *number).collect(),
             maker: None,
             events: events.clone(),
             meter: Arc::default(),
@@ -154,48 +162,66 @@ impl<Work: Send + 'static> Streams<Work> {
         let ends = one.ends().map_err(StreamError::Io)?;
         let (writer, queue) = channel();
         let (mut read, mut write) = (ends.read, ends.write);
-        let (read_events, write_events, meter) = (self.events.clone(), self.events.clone(), self.meter.clone());
+        let (read_events, write_events) = (self.events.clone(), self.events.clone());
+        let (all, meter) = (self.meter.clone(), Arc::<Meter>::default());
+        let meters = [all, meter.clone()];
         std::thread::spawn(move || read_all(number, &mut *read, &read_events));
         let urgent: Arc<Mutex<Vec<Frame>>> = Arc::default();
         let waiting = urgent.clone();
         let thread = std::thread::spawn(move || {
-            if let Err(error) = write_all(&queue, &waiting, &mut *write, &meter) {
+            if let Err(error) = write_all(&queue, &waiting, &mut *write, &meters) {
                 let _ = write_events.send(Event::Broken(number, error.into()));
             }
         });
-        let (close, finish, counts, about) = (ends.close, ends.finish, ends.counts, ends.about);
-        let last = counts().unwrap_or_default();
-        self.streams.insert(number, Stream { writer, urgent, close, finish, counts, last, about, thread });
+        let (close, finish, counts, channel, about) = (ends.close, ends.finish, ends.counts, ends.channel, ends.about);
+        let began = counts().unwrap_or_default();
+        let last = began;
+        let stream = Stream { writer, urgent, close, finish, counts, meter, began, last, channel, about, thread };
+        self.streams.insert(number, stream);
         Ok(true)
     }
 
-    /// Makes what is missing of so many streams, where this side makes them.
-    pub(crate) fn want(&mut self, streams: u16) {
+    /// Makes what is missing of these streams, where this side makes them.
+    pub(crate) fn want(&mut self, lanes: Lanes) {
         let Some(maker) = &self.maker else { return };
-        while self.asked < streams.min(self.most) {
-            // A maker that has gone has said why.
-            let _ = maker.send(self.asked);
-            self.asked += 1;
+        for number in lanes.numbers().filter(|number| *number < self.most) {
+            if self.asked.insert(number) {
+                // A maker that has gone has said why.
+                let _ = maker.send(number);
+            }
         }
     }
 
-    /// The streams from number 0 on that are there.
-    pub(crate) fn present(&self) -> u16 {
-        (0..self.most).take_while(|number| self.streams.contains_key(number)).count() as u16
+    /// How many of these streams, from the first on, are there.
+    pub(crate) fn present(&self, lanes: Lanes) -> u16 {
+        lanes.numbers().take_while(|number| self.streams.contains_key(number)).count() as u16
+    }
+
+    /// Streams that are there.
+    pub(crate) fn count(&self) -> u16 {
+        self.streams.len() as u16
+    }
+
+    /// What chunks go over: the channel of these streams, or of stream 0 as long as there are none.
+    pub(crate) fn channel(&self, lanes: Lanes) -> Option<ChannelKind> {
+        let stream = self.streams.get(&lanes.first).or_else(|| self.streams.get(&0));
+        stream.map(|stream| stream.channel)
     }
 
     pub(crate) fn numbers(&self) -> Vec<u16> {
         self.streams.keys().copied().collect()
     }
 
-    /// What the first stream is, for people.
-    pub(crate) fn about(&self) -> &str {
-        self.streams.values().next().map_or("", |stream| &stream.about)
+    /// What a stream is, for people.
+    pub(crate) fn about(&self, number: u16) -> &str {
+        self.streams.get(&number).map_or("", |stream| &stream.about)
     }
 
     pub(crate) fn send(&self, stream: u16, frame: Frame, data: Vec<u8>) {
         if let Some(stream) = self.streams.get(&stream) {
-            self.meter.queued.fetch_add(data.len() as u64, Ordering::Relaxed);
+            for meter in [&self.meter, &stream.meter] {
+                meter.queued.fetch_add(data.len() as u64, Ordering::Relaxed);
+            }
             // A writer that has gone has said why.
             let _ = stream.writer.send(Some((frame, data)));
         }
@@ -209,14 +235,24 @@ impl<Work: Send + 'static> Streams<Work> {
         }
     }
 
-    /// What the streams did since the last call.
-    pub(crate) fn sample(&mut self) -> Sample {
+    /// What these streams did since the last call.
+    pub(crate) fn sample(&mut self, lanes: Lanes) -> Sample {
         let mut sample = Sample::default();
         let (mut counted, mut trips) = (false, Vec::new());
-        for stream in self.streams.values_mut() {
-            let Some(now) = (stream.counts)() else { continue };
-            counted = true;
+        for (number, stream) in &mut self.streams {
+            let counts = (stream.counts)();
+            if !lanes.numbers().contains(number) {
+                // What was written to it counts until the other side's kernel has it.
+                let written = stream.meter.written.load(Ordering::Relaxed);
+                let is_underway = counts.is_some_and(|now| now.bytes.saturating_sub(stream.began.bytes) < written);
+                sample.is_draining |= is_underway || stream.meter.queued.load(Ordering::Relaxed) > 0;
+            }
+            let Some(now) = counts else { continue };
             let last = std::mem::replace(&mut stream.last, now);
+            if !lanes.numbers().contains(number) {
+                continue;
+            }
+            counted = true;
             sample.bytes += now.bytes.saturating_sub(last.bytes);
             let packets = now.packets.saturating_sub(last.packets);
             sample.packets += packets;
@@ -275,7 +311,7 @@ fn write_all(
     queue: &Inbox<Queued>,
     urgent: &Mutex<Vec<Frame>>,
     write: &mut dyn Write,
-    meter: &Meter,
+    meters: &[Arc<Meter>; 2],
 ) -> std::io::Result<()> {
     while let Ok(queued) = queue.recv() {
         for frame in std::mem::take(&mut *urgent.lock().unwrap_or_else(PoisonError::into_inner)) {
@@ -286,9 +322,11 @@ fn write_all(
         for piece in data.chunks(PIECE) {
             write.write_all(piece)?;
             let length = piece.len() as u64;
-            meter.written.fetch_add(length, Ordering::Relaxed);
-            if meter.queued.fetch_sub(length, Ordering::Relaxed) == length {
-                meter.ran_dry.store(true, Ordering::Relaxed);
+            for meter in meters {
+                meter.written.fetch_add(length, Ordering::Relaxed);
+                if meter.queued.fetch_sub(length, Ordering::Relaxed) == length {
+                    meter.ran_dry.store(true, Ordering::Relaxed);
+                }
             }
         }
     }

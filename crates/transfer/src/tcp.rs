@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::net::sockopt::{set_tcp_congestion, tcp_congestion};
 
 use crate::channel::{Channel, Ends, LinkCounts};
+use crate::channel_kind::ChannelKind;
 
 /// It takes a lost packet for what it mostly is on long links: lost, and not the sign of a full queue.
 const WANTED: &str = "bbr";
@@ -27,6 +28,7 @@ impl Channel for TcpStream {
                 let _ = close.shutdown(Shutdown::Both);
             }),
             counts: Box::new(move || counts(&counted)),
+            channel: ChannelKind::Tcp,
             about,
         })
     }

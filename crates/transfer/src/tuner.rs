@@ -6,6 +6,11 @@
 //!      ^                                              +--> neither: back to the count before ----------> Rest
 //!      +----------- ten seconds later ----------------------------------------------------------------- Rest
 //! ```
+//! The channel is a thing that a round may change, too. A session begins on the first of its channels, the one that takes the least processor
+//! time. Where TCP loses packets, the round that ends the growth is followed by one on the next channel with as many streams; it
+//! keeps the channel or goes back by the same tenth. A channel that did not pay gets its next trial a minute later at the earliest, one
+//! that cannot be reached none.
+//!
 //! The machine reads no clock and no socket: the caller hands it samples of what the link did. A time in which the sender
 //! had nothing to send, because a disk or a small file held it up, says nothing about the link and is not counted.
 
@@ -14,8 +19,9 @@ use std::time::Duration;
 
 use verbena_terms::Time;
 
-use crate::channel::MOST_STREAMS;
+use crate::channel::{Lanes, MOST_STREAMS};
 use crate::channel_kind::ChannelKind;
+use crate::frame::Measured;
 
 /// Time between two looks for a better count.
 pub const LOOK_EVERY: Duration = Duration::from_secs(10);
@@ -25,6 +31,8 @@ const PAYS: f64 = 1.1;
 const MOST_AGAIN: u64 = 50;
 /// On TCP, more than one packet in so many sent again makes another channel worth a trial.
 const LOSSY: u64 = 2000;
+/// Time between two trials of one channel.
+const TRY_EVERY: Duration = Duration::from_secs(60);
 /// Round trips until a change has its effect, and those that are then measured.
 const SETTLE_TRIPS: u32 = 6;
 const MEASURE_TRIPS: u32 = 12;
@@ -46,6 +54,8 @@ pub struct Sample {
     pub round_trip: Option<Duration>,
     /// Whether the sender had nothing to send for a part of the time.
     pub is_idle: bool,
+    /// Whether streams that were in use before still send what they were given.
+    pub is_draining: bool,
     /// Streams that can carry data.
     pub streams: u16,
 }
@@ -55,7 +65,7 @@ pub struct Sample {
 pub enum Step {
     /// Use so many streams.
     Streams(u16),
-    /// Go on over another channel, in a session of its own.
+    /// Use as many streams of another channel.
     Channel(ChannelKind),
 }
 
@@ -76,6 +86,8 @@ pub enum Why {
     Refused,
     /// TCP loses packets: a channel that stands it better is tried.
     Lossy,
+    /// No stream of the channel could be made.
+    Unreachable,
     /// The most streams are in use.
     Most,
 }
@@ -128,12 +140,27 @@ impl fmt::Display for Decision {
             Why::SentAgain => "more than one packet in fifty was lost",
             Why::Refused => "no further stream could be made",
             Why::Lossy => "packets are lost, which TCP takes for a full link",
+            Why::Unreachable => "no stream of it could be made",
             Why::Most => "no more are allowed",
         };
         match self.step {
             None => write!(to, ": {reason}, stay"),
             Some(Step::Streams(count)) => write!(to, ": {reason}, go to {}", streams(count)),
-            Some(Step::Channel(channel)) => write!(to, ": {reason}, try {channel}"),
+            Some(Step::Channel(channel)) if self.why == Why::Lossy => write!(to, ": {reason}, try {channel}"),
+            Some(Step::Channel(channel)) => write!(to, ": {reason}, go back to {channel}"),
+        }
+    }
+}
+
+impl Decision {
+    /// What was measured, as the other side is told.
+    pub fn measured(&self) -> Measured {
+        let micros = self.round_trip.unwrap_or_default().as_micros();
+        Measured {
+            rate: self.rate as u64,
+            round_trip_us: u64::try_from(micros).unwrap_or(u64::MAX),
+            packets: self.packets.0,
+            again: self.packets.1,
         }
     }
 }
@@ -174,24 +201,51 @@ pub struct TunerSettings {
     pub first: u16,
     /// The most, up to [`MOST_STREAMS`].
     pub most: u16,
-    /// The channel of this session.
-    pub channel: ChannelKind,
-    /// Channels that both sides have and that may be tried instead.
-    pub others: Vec<ChannelKind>,
+    /// The channels of the session: it begins with the first one, and may try the others.
+    pub channels: Vec<ChannelKind>,
+}
+
+impl TunerSettings {
+    /// Whether there is anything to find.
+    pub fn has_a_choice(&self) -> bool {
+        self.first < self.most || self.channels.len() > 1
+    }
+}
+
+/// One of the channels.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    kind: ChannelKind,
+    /// Streams that can be made of it.
+    most: u16,
+    tried: Option<Time>,
+}
+
+/// What was in use before the change that is being judged.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    channel: usize,
+    streams: u16,
+    rate: f64,
 }
 
 /// The machine.
 #[derive(Debug)]
 pub struct Tuner {
-    settings: TunerSettings,
+    /// The most streams of a channel: how far the numbers of two channels are apart.
+    most: u16,
+    candidates: Vec<Candidate>,
+    /// Which of them is in use.
+    channel: usize,
     began: Time,
     last: Time,
     /// When the count was changed last.
     changed: Time,
     streams: u16,
     phase: Phase,
-    /// The count before the change that is being judged, and what it gave.
-    trial: Option<(u16, f64)>,
+    trial: Option<Before>,
+    /// Whether a count of streams was settled on: only then another channel is tried.
+    has_grown: bool,
     sum: Sum,
     round_trip: Option<Duration>,
     decisions: Vec<Decision>,
@@ -201,18 +255,21 @@ impl Tuner {
     /// A tuner of a session that begins now.
     pub fn new(settings: TunerSettings, now: Time) -> Tuner {
         let most = settings.most.clamp(1, MOST_STREAMS);
-        let settings = TunerSettings { first: settings.first.clamp(1, most), most, ..settings };
+        let kinds = if settings.channels.is_empty() { vec![ChannelKind::Tcp] } else { settings.channels };
         let mut tuner = Tuner {
+            most,
+            candidates: kinds.into_iter().map(|kind| Candidate { kind, most, tried: None }).collect(),
+            channel: 0,
             began: now,
             last: now,
             changed: now,
-            streams: settings.first,
+            streams: settings.first.clamp(1, most),
             phase: Phase::Settle(now + LEAST_SETTLE),
             trial: None,
+            has_grown: false,
             sum: Sum::default(),
             round_trip: None,
             decisions: Vec::new(),
-            settings,
         };
         tuner.write_down(now, tuner.streams, None, Why::Start, None);
         tuner
@@ -221,6 +278,16 @@ impl Tuner {
     /// Streams that are to be used.
     pub fn streams(&self) -> u16 {
         self.streams
+    }
+
+    /// The streams that are to be used, by number.
+    pub fn lanes(&self) -> Lanes {
+        Lanes { first: self.channel as u16 * self.most, count: self.streams }
+    }
+
+    /// The channel that is to be used.
+    pub fn channel(&self) -> ChannelKind {
+        self.candidates[self.channel].kind
     }
 
     /// What was decided since the last call, in order.
@@ -236,9 +303,12 @@ impl Tuner {
         match self.phase {
             Phase::Settle(_) if sample.streams < self.streams => {
                 if now.since(self.changed) >= LOOK_EVERY {
-                    self.refused(sample.streams, now);
-                    return Some(Step::Streams(self.streams));
+                    return Some(self.refused(sample.streams, now));
                 }
+                self.phase = Phase::Settle(now + self.trips(SETTLE_TRIPS, LEAST_SETTLE));
+                None
+            }
+            Phase::Settle(_) if sample.is_draining => {
                 self.phase = Phase::Settle(now + self.trips(SETTLE_TRIPS, LEAST_SETTLE));
                 None
             }
@@ -268,14 +338,19 @@ impl Tuner {
         }
     }
 
-    /// A stream that was asked for cannot be made: `streams` are there.
-    pub fn refused(&mut self, streams: u16, now: Time) {
+    /// A stream that was asked for cannot be made: `streams` of the channel are there.
+    pub fn refused(&mut self, streams: u16, now: Time) -> Step {
+        if let Some(before) = self.trial.take().filter(|before| before.channel != self.channel) {
+            self.candidates[self.channel].most = 0;
+            return self.go_back(before, Why::Unreachable, now);
+        }
         let from = self.streams;
         self.streams = streams.clamp(1, self.streams);
-        self.settings.most = self.streams;
-        self.trial = None;
+        self.candidates[self.channel].most = self.streams;
         self.phase = Phase::Rest(now + LOOK_EVERY);
-        self.write_down(now, from, Some(Step::Streams(self.streams)), Why::Refused, None);
+        let step = Step::Streams(self.streams);
+        self.write_down(now, from, Some(step), Why::Refused, None);
+        step
     }
 
     fn trips(&self, trips: u32, least: Duration) -> Duration {
@@ -284,24 +359,34 @@ impl Tuner {
 
     fn judge(&mut self, now: Time) -> Option<Step> {
         let (rate, from) = (self.sum.rate(), self.streams);
-        let before = self.trial.map(|(_, before)| before);
+        let before = self.trial.map(|before| before.rate);
         let (is_congested, pays) = (self.sum.is_congested(), before.is_none_or(|before| rate >= before * PAYS));
-        if let Some((back, _)) = self.trial.take()
+        if let Some(trial) = self.trial.take()
             && (is_congested || !pays)
         {
             let why = if is_congested { Why::SentAgain } else { Why::NoGain };
-            return self.settle_on(back, why, before, now);
+            if trial.channel != self.channel {
+                return Some(self.go_back(trial, why, now));
+            }
+            return self.settle_on(trial.streams, why, before, now);
+        }
+        if self.has_grown
+            && before.is_none()
+            && let Some(other) = self.worth_a_trial(now)
+        {
+            return Some(self.try_channel(other, now));
         }
         if is_congested && from > 1 {
             // What an earlier session found, or what the link was, is no longer so.
             return self.settle_on(from / 2, Why::SentAgain, before, now);
         }
-        if is_congested || from >= self.settings.most {
+        let most = self.candidates[self.channel].most;
+        if is_congested || from >= most {
             let why = if is_congested { Why::SentAgain } else { Why::Most };
             return self.settle_on(from, why, before, now);
         }
-        self.streams = (from * 2).min(self.settings.most);
-        self.trial = Some((from, rate));
+        self.streams = (from * 2).min(most);
+        self.trial = Some(Before { channel: self.channel, streams: from, rate });
         self.changed = now;
         self.phase = Phase::Settle(now + self.trips(SETTLE_TRIPS, LEAST_SETTLE));
         let why = if before.is_some() { Why::Paid } else { Why::Look };
@@ -309,27 +394,58 @@ impl Tuner {
         Some(Step::Streams(self.streams))
     }
 
-    /// Ends a round with a count of streams. Where TCP loses packets another channel is worth a trial, once.
+    /// Ends a round with a count of streams. Where another channel may do better, it is tried with that count.
     fn settle_on(&mut self, streams: u16, why: Why, before: Option<f64>, now: Time) -> Option<Step> {
         let from = self.streams;
+        self.has_grown = true;
+        if streams == from
+            && let Some(other) = self.worth_a_trial(now)
+        {
+            return Some(self.try_channel(other, now));
+        }
         self.streams = streams;
-        self.phase = Phase::Rest(now + LOOK_EVERY);
-        let is_lossy = self.settings.channel == ChannelKind::Tcp && self.sum.again * LOSSY > self.sum.packets;
-        let (step, why) = match self.settings.others.first().copied().filter(|_| is_lossy) {
-            Some(channel) => {
-                self.settings.others.clear();
-                (Some(Step::Channel(channel)), Why::Lossy)
-            }
-            None => ((streams != from).then_some(Step::Streams(streams)), why),
+        // A trial of a channel is compared with what the count gives that stays: it is measured first.
+        let is_measured_again = self.worth_a_trial(now).is_some();
+        self.phase = match is_measured_again {
+            true => Phase::Settle(now + self.trips(SETTLE_TRIPS, LEAST_SETTLE)),
+            false => Phase::Rest(now + LOOK_EVERY),
         };
+        let step = (streams != from).then_some(Step::Streams(streams));
         self.write_down(now, from, step, why, before);
+        step
+    }
+
+    fn try_channel(&mut self, other: usize, now: Time) -> Step {
+        let step = Step::Channel(self.candidates[other].kind);
+        self.write_down(now, self.streams, Some(step), Why::Lossy, None);
+        self.trial = Some(Before { channel: self.channel, streams: self.streams, rate: self.sum.rate() });
+        self.candidates[other].tried = Some(now);
+        (self.channel, self.changed) = (other, now);
+        self.phase = Phase::Settle(now + self.trips(SETTLE_TRIPS, LEAST_SETTLE));
+        step
+    }
+
+    /// Another channel that may do better than the one that was measured.
+    fn worth_a_trial(&self, now: Time) -> Option<usize> {
+        let is_lossy = self.channel() == ChannelKind::Tcp && self.sum.again * LOSSY > self.sum.packets;
+        let is_due = |other: &Candidate| other.tried.is_none_or(|tried| now.since(tried) >= TRY_EVERY);
+        let fits = |other: &Candidate| other.kind != ChannelKind::Tcp && other.most >= self.streams && is_due(other);
+        self.candidates.iter().position(fits).filter(|_| is_lossy)
+    }
+
+    /// Ends the trial of a channel.
+    fn go_back(&mut self, before: Before, why: Why, now: Time) -> Step {
+        let step = Step::Channel(self.candidates[before.channel].kind);
+        self.write_down(now, self.streams, Some(step), why, Some(before.rate));
+        (self.channel, self.streams) = (before.channel, before.streams);
+        self.phase = Phase::Rest(now + LOOK_EVERY);
         step
     }
 
     fn write_down(&mut self, now: Time, from: u16, step: Option<Step>, why: Why, before: Option<f64>) {
         let decision = Decision {
             at: now.since(self.began),
-            channel: self.settings.channel,
+            channel: self.channel(),
             from,
             step,
             why,

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
-use verbena_ftp::{Change, ChannelKind, CopyOptions, Direction, ListedKind, Moved, PlainOptions, Progress, Remote};
+use verbena_ftp::{
+    Change, ChannelKind, CopyOptions, Direction, ListedKind, Measured, Moved, PlainOptions, Progress, Remote,
+};
 
 use super::ftp::address::{Reach, is_remote};
 use super::ftp::files;
@@ -19,7 +21,7 @@ const SHOWN_EVERY: Duration = Duration::from_millis(500);
 /// Copy a file to or from an FTP server, or a tree of files to or from `verbena ftp serve`, over several connections at once. Type the same line again after any end: it goes on where it was.
 ///
 /// Each file arrives beside its place and is renamed when it is whole, as the root of its tree of BLAKE3 hashes proves. What stands already of files over 64 KiB is not sent again. One side
-/// is a directory or file here, the other ftp://USER:PASSWORD@HOST:PORT/PATH. A server without TPRT gets plain FTP, if --channel has tcp.
+/// is a directory or file here, the other ftp://USER:PASSWORD@HOST:PORT/PATH. A server without TPRT gets plain FTP, unless --channel names other channels than tcp.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Exit codes: 0 all files stand; 1 some do not, or the server is gone: type the line again
@@ -27,7 +29,8 @@ Exit codes: 0 all files stand; 1 some do not, or the server is gone: type the li
 Examples:
   verbena cp data ftp://alice:secret@host:2121/in
   verbena cp ftp://host:2121/ here
-  verbena cp --channel quic --explain data ftp://alice:secret@host:2121/in
+  verbena cp --explain data ftp://alice:secret@host:2121/in
+  verbena cp --channel quic data ftp://alice:secret@host:2121/in
   verbena cp a.bin ftp://alice:secret@host/in/")]
 pub struct Command {
     /// Where the files are.
@@ -39,10 +42,11 @@ pub struct Command {
     /// Connections that carry files at once: 1 to 16. Without it, connections are added while they pay.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=16))]
     streams: Option<u16>,
-    /// What files go over: tcp, or quic, which is encrypted. Several are tried in their order.
-    #[arg(long, value_name = "CHANNEL", value_delimiter = ',', default_value = "tcp", value_parser = str::parse::<ChannelKind>)]
+    /// What files go over: tcp, or quic, which is encrypted. Several are tried in their order. Without it, what both sides have and may use is measured on the files, and
+    /// the best is kept; with --tls nothing goes in clear between machines.
+    #[arg(long, value_name = "CHANNEL", value_delimiter = ',', value_parser = str::parse::<ChannelKind>)]
     channel: Vec<ChannelKind>,
-    /// Say what was measured, and why connections were added or not.
+    /// Say what was measured, and why the channel was changed and connections were added, or not.
     #[arg(long)]
     explain: bool,
     /// Count files before they are on the disk here: faster, and what the machine's own crash leaves is sent again.
@@ -78,11 +82,32 @@ struct Copied {
     entries: u64,
     bytes: u64,
     seconds: f64,
+    /// What files went over in the end; none by plain FTP.
+    channel: Option<&'static str>,
     /// Connections that were made.
     streams: u16,
-    /// What was measured and decided about them.
+    /// Of the link, the last time; none if the files were too small for it.
+    measured: Option<Link>,
+    /// What was measured and decided about channel and connections.
     notes: Vec<String>,
     failures: Vec<Failed>,
+}
+
+#[derive(Serialize)]
+struct Link {
+    bytes_per_second: u64,
+    round_trip_ms: f64,
+    /// Those that were sent again included.
+    packets: u64,
+    packets_again: u64,
+}
+
+impl Link {
+    fn of(measured: Measured) -> Option<Link> {
+        let Measured { rate, round_trip_us, packets, again } = measured;
+        let round_trip_ms = round_trip_us as f64 / 1e3;
+        (rate > 0).then_some(Link { bytes_per_second: rate, round_trip_ms, packets, packets_again: again })
+    }
 }
 
 /// Of plain FTP.
@@ -141,9 +166,10 @@ impl Command {
                 // If standard error is gone, only the progress is lost.
                 let _ = write!(
                     std::io::stderr(),
-                    "\r{} files, {:.1} MB/s, {}\x1b[K",
+                    "\r{} files, {:.1} MB/s{}, {}\x1b[K",
                     progress.files,
                     rate,
+                    over(progress.streams, progress.channel),
                     String::from_utf8_lossy(&progress.last)
                 );
             }
@@ -155,7 +181,7 @@ impl Command {
         }
         let summary = match copied {
             // A user who names only channels other than tcp does not get plain FTP, which goes over tcp.
-            Some(Err(error)) if error.is_without_sessions() && self.channel.contains(&ChannelKind::Tcp) => None,
+            Some(Err(error)) if error.is_without_sessions() && self.may_be_plain() => None,
             Some(copied) => Some(copied?),
             None => None,
         };
@@ -174,11 +200,17 @@ impl Command {
         let all_stand = failures.is_empty();
         let mut out = output();
         if self.format.json {
-            let (streams, notes) = (summary.streams, summary.notes);
-            write_json(
-                &mut out,
-                &Copied { entries: summary.files, bytes: summary.bytes, seconds, streams, notes, failures },
-            )?;
+            let copied = Copied {
+                entries: summary.files,
+                bytes: summary.bytes,
+                seconds,
+                channel: summary.channel.map(ChannelKind::name),
+                streams: summary.streams,
+                measured: Link::of(summary.measured),
+                notes: summary.notes,
+                failures,
+            };
+            write_json(&mut out, &copied)?;
         } else {
             if self.explain {
                 for note in &summary.notes {
@@ -188,8 +220,10 @@ impl Command {
             say_failures(&mut out, &failures)?;
             writeln!(
                 out,
-                "{} files and directories stand, {} bytes were sent in {seconds:.1} s over {} connections",
-                summary.files, summary.bytes, summary.streams
+                "{} files and directories stand, {} bytes were sent in {seconds:.1} s{}",
+                summary.files,
+                summary.bytes,
+                over(summary.streams, summary.channel)
             )?;
         }
         if all_stand { Ok(()) } else { Err(Error::No) }
@@ -211,9 +245,14 @@ impl Command {
         options.into_iter().find(|(is_given, _)| *is_given).map(|(_, name)| name)
     }
 
-    /// Plain FTP goes over tcp: where another channel is named, no option may choose it.
+    /// Plain FTP goes over tcp.
+    fn may_be_plain(&self) -> bool {
+        self.channel.is_empty() || self.channel.contains(&ChannelKind::Tcp)
+    }
+
+    /// Where another channel is named, no option may choose plain FTP.
     fn check_channels(&self) -> Result<()> {
-        let Some(option) = self.is_plain().filter(|_| !self.channel.contains(&ChannelKind::Tcp)) else { return Ok(()) };
+        let Some(option) = self.is_plain().filter(|_| !self.may_be_plain()) else { return Ok(()) };
         Err(files::refused(format!(
             "{option} copies by plain FTP, which goes over tcp, and --channel does not have it: nothing was sent. Leave out one of the two; \
              --tls encrypts plain FTP"
@@ -302,13 +341,23 @@ impl Command {
         let (seconds, bytes) = (began.elapsed().as_secs_f64(), moved.size - moved.kept);
         let mut out = output();
         match self.format.json {
-            true => write_json(
-                &mut out,
-                &Copied { entries: 1, bytes, seconds, streams: 1, notes: Vec::new(), failures: Vec::new() },
-            ),
+            true => {
+                let (notes, failures) = (Vec::new(), Vec::new());
+                let (channel, measured) = (None, None);
+                write_json(
+                    &mut out,
+                    &Copied { entries: 1, bytes, seconds, channel, streams: 1, measured, notes, failures },
+                )
+            }
             false => Ok(writeln!(out, "the file stands, {bytes} bytes were sent in {seconds:.1} s by plain FTP")?),
         }
     }
+}
+
+/// What a session goes over, for people.
+fn over(streams: u16, channel: Option<ChannelKind>) -> String {
+    let channel = channel.map_or(String::new(), |channel| format!(" by {channel}"));
+    format!(" over {streams} connection{}{channel}", if streams == 1 { "" } else { "s" })
 }
 
 /// Failures that have one cause are said once: a tree into a place that cannot be written has as many as files.

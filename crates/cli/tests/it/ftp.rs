@@ -120,6 +120,11 @@ fn a_single_file_takes_the_channel() {
         let again: Value = serde_json::from_slice(&run(&["--channel", "quic", from, to]).stdout).unwrap();
         assert_eq!(again["bytes"], 0, "{again}");
     }
+    // Without a channel, what was chosen is said, and why.
+    let chosen: Value = serde_json::from_slice(&run(&["a", &there("chosen")]).stdout).unwrap();
+    assert!(chosen["channel"] == "tcp" && chosen["streams"].as_u64().unwrap() >= 1, "{chosen}");
+    assert!(chosen["notes"].to_string().contains("quic where packets are lost and it pays"), "{chosen}");
+    assert!(chosen["measured"].is_null() || chosen["measured"]["bytes_per_second"].as_u64().unwrap() > 0, "{chosen}");
     for option in ["--plain", "--update", "--delete", "--dry-run", "--exclude=x"] {
         let refused = run(&["--channel", "quic", option, "a", &there("refused")]);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();

@@ -87,6 +87,7 @@ fn a_tree_goes_over_the_channel_that_the_client_likes_best() {
         (vec![ChannelKind::Quic], "quic"),
         (vec![ChannelKind::Quic, ChannelKind::Tcp], "quic"),
         (vec![ChannelKind::Tcp, ChannelKind::Quic], "tcp"),
+        (vec![], "tcp"),
     ] {
         for streams in [None, Some(3)] {
             let mut put = copying(server.address, "in/tree", &here, Direction::Put);
@@ -94,11 +95,15 @@ fn a_tree_goes_over_the_channel_that_the_client_likes_best() {
             let sent = copy(&put, &mut |_| true).unwrap();
             assert_eq!((sent.files, sent.failures), (5, vec![]));
             assert!(sent.notes[0].starts_with(found), "{:?}", sent.notes);
+            assert_eq!(sent.channel.map(ChannelKind::name), Some(found));
+            let is_why = sent.notes[0].contains("quic where packets are lost");
+            assert_eq!(is_why, channels.is_empty(), "{:?}", sent.notes);
             assert!(streams.is_none_or(|streams| sent.streams == streams), "{}", sent.streams);
             let mut get = CopyOptions { direction: Direction::Get, local: back.clone(), ..put };
             get.remote.path = "in/tree".into();
             let received = copy(&get, &mut |_| true).unwrap();
             assert_eq!((received.files, received.failures), (5, vec![]));
+            assert_eq!(received.channel.map(ChannelKind::name), Some(found));
             same(&here, &root.join("in/tree"));
             same(&here, &back);
             std::fs::remove_dir_all(root.join("in")).unwrap();
@@ -181,6 +186,10 @@ fn strangers_at_the_port_of_a_session_hold_up_nobody() {
     client.expect("TPRT tcp 17", "501");
     client.expect("TPRT tcp 4-2", "501");
     client.expect("TPRT tcp 0-2", "501");
+    // Channels that are joined are of one session; those that are not known, and what comes twice, is left out.
+    let reply = client.expect("TPRT shm+quic+tcp+quic 1", "229");
+    assert!(reply.contains("(quic |||") && reply.matches("|||").count() == 2, "{reply}");
+    client.expect("TPRT shm+verbs 1", "504");
     let reply = client.expect("TPRT shm,tcp 1", "229");
     let inside = reply.split_once("(tcp |||").unwrap().1.trim_end().trim_end_matches(')').to_owned();
     let (port, token) = inside.split_once("| ").unwrap();

@@ -4,8 +4,8 @@ use verbena_transfer::Rules;
 
 use crate::world::{Faults, Verdict, World};
 
-const FAULTS: Faults = Faults { kill: 6, power: 2, flip: 3, change: 8 };
-const QUIET: Faults = Faults { kill: 0, power: 0, flip: 0, change: 0 };
+const FAULTS: Faults = Faults { kill: 6, power: 2, flip: 3, change: 8, lanes: 20 };
+const QUIET: Faults = Faults { kill: 0, power: 0, flip: 0, change: 0, lanes: 20 };
 
 fn runs(rules: Rules, faults: Faults, seeds: std::ops::Range<u64>) -> Verdict {
     let mut all = Verdict::default();

@@ -15,7 +15,7 @@ const MOST: u16 = 8;
 const TOKEN: [u8; 16] = [3; 16];
 
 /// A relay that gives each connection so many bytes a second: more streams pay.
-fn slow_relay(to: std::net::SocketAddr, bytes_per_ms: usize) -> std::net::SocketAddr {
+pub fn slow_relay(to: std::net::SocketAddr, bytes_per_ms: usize) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -45,7 +45,7 @@ fn copy(mut from: TcpStream, mut to: TcpStream, bytes_per_ms: usize) {
 }
 
 fn tuner() -> TunerSettings {
-    TunerSettings { first: 1, most: MOST, channel: ChannelKind::Tcp, others: Vec::new() }
+    TunerSettings { first: 1, most: MOST, channels: vec![ChannelKind::Tcp] }
 }
 
 /// Takes connections for a session, and hands on those behind the first.

@@ -17,7 +17,8 @@ fn listening() -> (Endpoint, Arriving, QuicListening) {
     let listener = QuicListener::bind((loopback, 0).into()).unwrap();
     let (address, fingerprint) = (listener.address().unwrap(), Some(listener.fingerprint()));
     let endpoint = Endpoint { channel: ChannelKind::Quic, address, token: TOKEN, fingerprint };
-    let (arriving, listening) = listener.start(TOKEN, MOST, vec![loopback]).unwrap();
+    let (handed_on, arriving) = std::sync::mpsc::channel();
+    let listening = listener.start(TOKEN, MOST, vec![loopback], handed_on).unwrap();
     (endpoint, arriving, listening)
 }
 
@@ -31,7 +32,7 @@ fn a_tree_goes_over_quic_both_ways() {
             std::fs::write(from.path().join(format!("small {at}")), &bytes[at..2000]).unwrap();
         }
         let (endpoint, arriving, _listening) = listening();
-        let tuner = TunerSettings { first: 1, most: MOST, channel: ChannelKind::Quic, others: Vec::new() };
+        let tuner = TunerSettings { first: 1, most: MOST, channels: vec![ChannelKind::Quic] };
         let first = vec![(0, endpoint.make(0, MOST, LIMIT).unwrap())];
         let maker = Box::new(move |number| endpoint.make(number, MOST, LIMIT));
         let near = Links { first, later: Later::Make(maker), tuner: Some(tuner.clone()) };

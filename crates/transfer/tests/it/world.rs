@@ -6,11 +6,13 @@ use std::collections::{BTreeMap, VecDeque};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use verbena_transfer::{
-    Basis, Entry, EntryKind, Failure, FileNumber, Frame, Hash, Identity, Look, Receiver, ReceiverAction, Rules, Sender,
-    SenderAction, SessionSettings, chunk_hash,
+    Basis, Entry, EntryKind, Failure, FileNumber, Frame, Hash, Identity, Lanes, Look, Receiver, ReceiverAction, Rules,
+    Sender, SenderAction, SessionSettings, chunk_hash,
 };
 
 const CHUNK: u64 = 1024;
+/// Numbers of the streams of a session. The first one is there from the start.
+const STREAMS: usize = 3;
 
 /// What may happen, in runs of a thousand steps.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +25,8 @@ pub struct Faults {
     pub flip: u64,
     /// The source changes.
     pub change: u64,
+    /// Other streams are to carry chunks.
+    pub lanes: u64,
 }
 
 /// What a run came to.
@@ -64,6 +68,8 @@ struct Session {
     to_sender: Vec<VecDeque<Frame>>,
     sender_work: Vec<SenderAction>,
     receiver_work: Vec<ReceiverAction>,
+    /// Streams that are still to join.
+    to_join: Vec<u16>,
     /// Which file each number is, for the sender.
     sources: BTreeMap<FileNumber, usize>,
     /// For the receiver: which file, the inode that is open, and as which owner.
@@ -204,6 +210,16 @@ impl World {
                 }
             }
         }
+        if self.below(1000) < faults.lanes {
+            let (first, count) = (self.below(STREAMS) as u16, 1 + self.below(STREAMS) as u16);
+            let sender = self.sessions.last_mut().and_then(|session| session.sender.as_mut());
+            if let Some(sender) = sender {
+                sender.use_lanes(Lanes { first, count });
+            }
+            if let Some(session) = self.sessions.last_mut() {
+                session.collect(&mut self.verdict);
+            }
+        }
         if self.below(1000) < faults.change {
             let file = self.below(2) as usize;
             if self.sources[file].changes < 6 {
@@ -237,7 +253,7 @@ impl World {
     }
 
     fn begin(&mut self) {
-        let mut settings = SessionSettings::new(self.next_session, 2);
+        let mut settings = SessionSettings::new(self.next_session, STREAMS as u16);
         settings.chunk_bytes = CHUNK;
         settings.window = 4 * CHUNK;
         settings.buffers = 3;
@@ -253,12 +269,15 @@ impl World {
             sources.insert(number, file);
         }
         sender.all_added();
+        let mut receiver = Receiver::without_streams(settings);
+        receiver.joined(0);
         let mut session = Session {
             number: settings.session,
             sender: Some(sender),
-            receiver: Some(Receiver::new(settings)),
-            to_receiver: vec![VecDeque::new(); 2],
-            to_sender: vec![VecDeque::new(); 2],
+            receiver: Some(receiver),
+            to_receiver: vec![VecDeque::new(); STREAMS],
+            to_sender: vec![VecDeque::new(); STREAMS],
+            to_join: (1..STREAMS as u16).collect(),
             sender_work: Vec::new(),
             receiver_work: Vec::new(),
             sources,
@@ -272,7 +291,7 @@ impl World {
     fn step(&mut self, flip: u64) -> bool {
         let mut choices = Vec::new();
         for (index, session) in self.sessions.iter().enumerate() {
-            for stream in 0..2 {
+            for stream in 0..STREAMS {
                 if !session.to_receiver[stream].is_empty() {
                     choices.push((index, 0, stream));
                 }
@@ -282,6 +301,7 @@ impl World {
             }
             choices.extend((0..session.sender_work.len()).map(|work| (index, 2, work)));
             choices.extend((0..session.receiver_work.len()).map(|work| (index, 3, work)));
+            choices.extend((0..session.to_join.len()).map(|joining| (index, 4, joining)));
         }
         if choices.is_empty() {
             return false;
@@ -311,9 +331,15 @@ impl World {
                 let work = session.sender_work.remove(which);
                 self.send_work(&mut session, work);
             }
-            _ => {
+            3 => {
                 let work = session.receiver_work.remove(which);
                 self.receive_work(&mut session, work);
+            }
+            _ => {
+                let stream = session.to_join.remove(which);
+                if let Some(receiver) = &mut session.receiver {
+                    receiver.joined(stream);
+                }
             }
         }
         session.collect(&mut self.verdict);
