@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbena_transfer::{
-    CHUNK_BYTES, ChannelKind, FileError, Later, Links, MOST_STREAMS, Progress, Root, SessionError, SessionSettings,
-    Sources, Store, Summary, TunerSettings, VirtualPath, Walk, receive, send,
+    CHUNK_BYTES, Channel, ChannelKind, Endpoint, FileError, Later, Links, MOST_STREAMS, Progress, Root, SessionError,
+    SessionSettings, Sources, Store, Summary, TunerSettings, VirtualPath, Walk, receive, send,
 };
 
 use crate::dialogue::{Argument, Dialogue};
@@ -113,9 +113,11 @@ pub enum CopyError {
         /// Why.
         error: FileError,
     },
-    /// The channels that were named are in clear, and data is private.
-    #[error("{0} is in clear, and with TLS nothing goes in clear between machines: name quic, or leave out --channel")]
-    Clear(String),
+    /// None of the channels that were named may be used.
+    #[error(
+        "{0} cannot be used: descriptor is for two sides on one machine, and with TLS nothing goes in clear between machines, as by tcp; leave out --channel"
+    )]
+    NoChannel(String),
     /// A file whose name here is not known.
     #[error("{0} ends with no name of a file: say what it is to be called here")]
     NoName(String),
@@ -142,7 +144,7 @@ impl CopyError {
     pub fn is_without_sessions(&self) -> bool {
         match self {
             CopyError::Refused { command, code: 500 | 502 | 504, .. } => command.starts_with("TPRT"),
-            CopyError::Clear(_) => true,
+            CopyError::NoChannel(_) => true,
             _ => false,
         }
     }
@@ -213,6 +215,42 @@ pub fn target(to: &Path, there: &[u8]) -> Result<(Root, VirtualPath), CopyError>
     Ok((Root::open(directory).map_err(|error| local(directory, error))?, name))
 }
 
+/// What client and server agreed on.
+struct Agreed {
+    endpoints: Vec<Endpoint>,
+    /// The one stream of a session that hands files over.
+    made: Option<Box<dyn Channel>>,
+    /// Why channels that were offered are not used.
+    notes: Vec<String>,
+    offer: Offer,
+}
+
+/// Asks for a session. Whether descriptors can be handed over shows when their stream is made: where not, the session goes over another channel.
+fn agree(
+    control: &mut Dialogue,
+    mut offer: Offer,
+    (first, most): (u16, u16),
+    timeout: Duration,
+) -> Result<Agreed, CopyError> {
+    let counts = if first == most { first.to_string() } else { format!("{first}-{most}") };
+    let mut notes = Vec::new();
+    loop {
+        let argument = format!("{} {counts}", offer.argument());
+        let reply = control.command("TPRT", &Argument::new(argument.as_bytes())?, 2)?;
+        let answer = String::from_utf8_lossy(&reply.text).into_owned();
+        let endpoints = endpoint::read(&answer, control.peer()?.ip()).filter(|endpoints| offer.has(endpoints));
+        let endpoints = endpoints.ok_or_else(|| reply.refused("TPRT"))?;
+        let Some(local) = endpoints.iter().find(|endpoint| endpoint.channel.is_local()) else {
+            return Ok(Agreed { endpoints, made: None, notes, offer });
+        };
+        match local.make(0, 1, timeout) {
+            Ok(stream) => return Ok(Agreed { endpoints, made: Some(stream), notes, offer }),
+            Err(error) if offer.drop_local() => notes.push(format!("descriptor cannot be used: {error}")),
+            Err(error) => return Err(control.io(error)),
+        }
+    }
+}
+
 /// Copies a tree, or one file. `report` is called as files come to their end; `false` breaks the copy off.
 ///
 /// # Errors
@@ -230,12 +268,12 @@ pub fn copy(options: &CopyOptions, report: &mut dyn FnMut(&Progress) -> bool) ->
         None => (1, MOST_STREAMS),
         Some(streams) => (streams.clamp(1, MOST_STREAMS), streams.clamp(1, MOST_STREAMS)),
     };
-    let offer = Offer::of(&options.channels, remote.tls.is_some() && !control.is_one_machine()?)?;
-    let counts = if first == streams { first.to_string() } else { format!("{first}-{streams}") };
-    let reply = control.command("TPRT", &Argument::new(format!("{} {counts}", offer.argument).as_bytes())?, 2)?;
-    let answer = String::from_utf8_lossy(&reply.text).into_owned();
-    let endpoints = endpoint::read(&answer, control.peer()?.ip()).filter(|endpoints| offer.has(endpoints));
-    let endpoints = endpoints.ok_or_else(|| reply.refused("TPRT"))?;
+    let offer = Offer::of(&options.channels, remote.tls.is_some(), control.is_one_machine()?)?;
+    // More than one stream is of another channel.
+    let offer = if options.channels.is_empty() && options.streams.is_some() { offer.without_local() } else { offer };
+    let Agreed { endpoints, made, mut notes, offer } = agree(&mut control, offer, (first, streams), options.timeout)?;
+    // One that is made already carries everything.
+    let (first, streams) = if made.is_some() { (1, 1) } else { (first, streams) };
     let channels: Vec<ChannelKind> = endpoints.iter().map(|endpoint| endpoint.channel).collect();
     let numbers = streams * channels.len() as u16;
     let Sides { root, base, there } = Sides::find(options, &mut control)?;
@@ -249,7 +287,10 @@ pub fn copy(options: &CopyOptions, report: &mut dyn FnMut(&Progress) -> bool) ->
         let endpoint = endpoints.get(usize::from(number / streams));
         endpoint.ok_or(std::io::ErrorKind::InvalidInput)?.make(number, numbers, timeout)
     };
-    let made: std::io::Result<Vec<_>> = (0..first).map(|number| Ok((number, make(number)?))).collect();
+    let made: std::io::Result<Vec<_>> = match made {
+        Some(stream) => Ok(vec![(0, stream)]),
+        None => (0..first).map(|number| Ok((number, make(number)?))).collect(),
+    };
     let mut links = Links { first: made.map_err(|error| control.io(error))?, ..Links::default() };
     let reason = offer.reason(&channels);
     let tuner = TunerSettings { first, most: streams, channels };
@@ -270,6 +311,7 @@ pub fn copy(options: &CopyOptions, report: &mut dyn FnMut(&Progress) -> bool) ->
         Err(CopyError::Refused { .. }) if !summary.failures.is_empty() => {}
         other => drop(other?),
     }
-    summary.notes.splice(0..0, reason);
+    notes.extend(reason);
+    summary.notes.splice(0..0, notes);
     Ok(summary)
 }

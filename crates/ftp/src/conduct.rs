@@ -52,7 +52,12 @@ impl Machine {
                 self.close_listener();
                 // Where data is private, no channel in clear is offered between machines (rule T2).
                 let may_be_clear = !self.is_private || self.is_one_machine();
-                let fits = |kind: &ChannelKind| may_be_clear || kind.is_encrypted();
+                // Descriptors stay on the machine (rule T3), and no rate of a user counts what is copied.
+                let may_be_local = self.is_one_machine() && login.rate.is_none();
+                let fits = |kind: &ChannelKind| match kind.is_local() {
+                    true => may_be_local,
+                    false => may_be_clear || kind.is_encrypted(),
+                };
                 let groups = channels.iter().map(|names| group(names, fits)).filter(|group| !group.is_empty());
                 let channels: Vec<Vec<ChannelKind>> = groups.collect();
                 if channels.is_empty() {
@@ -261,7 +266,7 @@ impl Machine {
             "SITE CHMOD",
             "SITE UTIME",
             "SIZE",
-            "TPRT tcp,quic",
+            "TPRT descriptor,tcp,quic",
             "TVFS",
             "UTF8",
             "XSHA256",
@@ -439,12 +444,16 @@ impl Machine {
     }
 }
 
-/// The channels of one session in an argument of `TPRT`, `tcp+quic`: those that this server knows and that fit.
+/// The channels of one session in an argument of `TPRT`, `tcp+quic`: those that this server knows and that fit. Where files are handed over, there is
+/// no other channel beside that.
 fn group(names: &[u8], fits: impl Fn(&ChannelKind) -> bool) -> Vec<ChannelKind> {
     let mut group = Vec::new();
     for name in names.split(|byte| *byte == b'+') {
         let kind = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
         group.extend(kind.filter(|kind| fits(kind) && !group.contains(kind)));
+    }
+    if group.len() > 1 {
+        group.retain(|kind: &ChannelKind| !kind.is_local());
     }
     group
 }

@@ -6,8 +6,6 @@ use crate::client::CopyError;
 
 /// What a client offers.
 pub(crate) struct Offer {
-    /// As `TPRT` has it.
-    pub argument: String,
     channels: Vec<ChannelKind>,
     /// Whether the user has named no channel: one session has all of them.
     is_open: bool,
@@ -15,31 +13,61 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
-    /// Of the channels that a user has named, or of all. `is_private`: nothing may go in clear (rule T2).
-    pub(crate) fn of(named: &[ChannelKind], is_private: bool) -> Result<Offer, CopyError> {
-        let is_open = named.is_empty();
+    /// Of the channels that a user has named, or of all. `is_private`: nothing may go in clear between machines (rule T2). `is_one_machine`: descriptors
+    /// may be handed over (rule T3).
+    pub(crate) fn of(named: &[ChannelKind], is_private: bool, is_one_machine: bool) -> Result<Offer, CopyError> {
+        let (is_open, is_private) = (named.is_empty(), is_private && !is_one_machine);
         let all = if is_open { &ChannelKind::ALL } else { named };
-        let fits = |kind: &ChannelKind| !is_private || kind.is_encrypted();
+        let fits = |kind: &ChannelKind| match kind.is_local() {
+            true => is_one_machine,
+            false => !is_private || kind.is_encrypted(),
+        };
         let channels: Vec<ChannelKind> = all.iter().copied().filter(fits).collect();
-        let names = |channels: &[ChannelKind], between| {
+        if channels.is_empty() {
+            let names: Vec<&str> = named.iter().map(|kind| kind.name()).collect();
+            return Err(CopyError::NoChannel(names.join(" and ")));
+        }
+        Ok(Offer { channels, is_open, is_private })
+    }
+
+    /// As `TPRT` has it.
+    pub(crate) fn argument(&self) -> String {
+        let names = |channels: &[ChannelKind], between: &str| {
             channels.iter().map(|kind| kind.name()).collect::<Vec<_>>().join(between)
         };
-        if channels.is_empty() {
-            return Err(CopyError::Clear(names(named, " and ")));
+        match self.channels.split_first() {
+            Some((first, rest)) if self.is_open && first.is_local() && !rest.is_empty() => {
+                format!("{first},{}", names(rest, "+"))
+            }
+            _ => names(&self.channels, if self.is_open { "+" } else { "," }),
         }
-        Ok(Offer { argument: names(&channels, if is_open { "+" } else { "," }), channels, is_open, is_private })
+    }
+
+    /// Leaves out the channels of one machine, where they turned out not to work. False if there is no other.
+    pub(crate) fn drop_local(&mut self) -> bool {
+        self.channels.retain(|kind| !kind.is_local());
+        !self.channels.is_empty()
+    }
+
+    pub(crate) fn without_local(mut self) -> Offer {
+        self.drop_local();
+        self
     }
 
     /// Whether a server's answer has nothing that was not offered.
     pub(crate) fn has(&self, endpoints: &[Endpoint]) -> bool {
         let is_offered = endpoints.iter().all(|endpoint| self.channels.contains(&endpoint.channel));
-        is_offered && (self.is_open || endpoints.len() == 1)
+        let is_alone = endpoints.len() == 1;
+        is_offered && (is_alone || self.is_open && !endpoints.iter().any(|endpoint| endpoint.channel.is_local()))
     }
 
     /// Why the session has these channels, where the user has named none.
     pub(crate) fn reason(&self, channels: &[ChannelKind]) -> Option<String> {
         let why = match channels {
             _ if !self.is_open => return None,
+            [only] if only.is_local() => format!(
+                "{only}: both sides are on this machine and of one user, so that the receiver copies from the files"
+            ),
             [only] if self.is_private => format!("{only}: with TLS nothing goes in clear between machines"),
             [only] => format!("{only}: the server has no other channel"),
             [first, rest @ ..] => {
@@ -58,7 +86,7 @@ impl Offer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ChannelKind::{Quic, Tcp};
+    use ChannelKind::{Descriptor, Quic, Tcp};
 
     fn endpoint(channel: ChannelKind) -> Endpoint {
         Endpoint { channel, address: ([127, 0, 0, 1], 1).into(), token: [0; 16], fingerprint: None }
@@ -66,24 +94,37 @@ mod tests {
 
     #[test]
     fn with_tls_nothing_in_clear_is_offered_or_taken() {
-        let offer = Offer::of(&[], true).unwrap();
-        assert_eq!(offer.argument, "quic");
-        assert!(
-            offer.has(&[endpoint(Quic)])
-                && !offer.has(&[endpoint(Tcp)])
-                && !offer.has(&[endpoint(Quic), endpoint(Tcp)])
-        );
+        let offer = Offer::of(&[], true, false).unwrap();
+        assert_eq!(offer.argument(), "quic");
+        assert!(offer.has(&[endpoint(Quic)]));
+        assert!(!offer.has(&[endpoint(Tcp)]) && !offer.has(&[endpoint(Quic), endpoint(Tcp)]));
         assert!(offer.reason(&[Quic]).unwrap().contains("with TLS"));
-        assert_eq!(Offer::of(&[Tcp, Quic], true).unwrap().argument, "quic");
-        assert!(matches!(Offer::of(&[Tcp], true), Err(CopyError::Clear(names)) if names == "tcp"));
+        assert_eq!(Offer::of(&[Tcp, Quic], true, false).unwrap().argument(), "quic");
+        assert!(matches!(Offer::of(&[Tcp], true, false), Err(CopyError::NoChannel(names)) if names == "tcp"));
+        // On one machine nothing is between the two.
+        assert_eq!(Offer::of(&[Tcp], true, true).unwrap().argument(), "tcp");
     }
 
     #[test]
     fn what_is_named_is_an_order_and_what_is_not_is_one_session() {
-        assert_eq!(Offer::of(&[], false).unwrap().argument, "tcp+quic");
-        assert_eq!(Offer::of(&[Quic, Tcp], false).unwrap().argument, "quic,tcp");
-        let named = Offer::of(&[Quic, Tcp], false).unwrap();
+        assert_eq!(Offer::of(&[], false, false).unwrap().argument(), "tcp+quic");
+        assert_eq!(Offer::of(&[Quic, Tcp], false, false).unwrap().argument(), "quic,tcp");
+        let named = Offer::of(&[Quic, Tcp], false, false).unwrap();
         assert!(named.has(&[endpoint(Tcp)]) && !named.has(&[endpoint(Tcp), endpoint(Quic)]));
         assert_eq!(named.reason(&[Tcp]), None);
+    }
+
+    #[test]
+    fn descriptors_are_offered_on_one_machine_and_first() {
+        let mut offer = Offer::of(&[], true, true).unwrap();
+        assert_eq!(offer.argument(), "descriptor,tcp+quic");
+        assert!(offer.has(&[endpoint(Descriptor)]) && offer.has(&[endpoint(Tcp), endpoint(Quic)]));
+        assert!(!offer.has(&[endpoint(Descriptor), endpoint(Tcp)]));
+        assert!(offer.reason(&[Descriptor]).unwrap().contains("one user"));
+        // It may be that they turn out not to work.
+        assert!(offer.drop_local() && offer.argument() == "tcp+quic" && !offer.has(&[endpoint(Descriptor)]));
+        assert!(!Offer::of(&[], false, false).unwrap().has(&[endpoint(Descriptor)]));
+        assert!(matches!(Offer::of(&[Descriptor], false, false), Err(CopyError::NoChannel(_))));
+        assert!(!Offer::of(&[Descriptor], false, true).unwrap().drop_local());
     }
 }

@@ -10,8 +10,9 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use verbena_transfer::{
-    Arriving, CHUNK_BYTES, Channel, ChannelKind, Endpoint, FileError, Later, Links, Progress, QuicListener, Root,
-    SessionSettings, Sources, Store, Token, TunerSettings, VirtualPath, Walk, receive, send, take_hello,
+    Arriving, CHUNK_BYTES, Channel, ChannelKind, DescriptorListener, Endpoint, FileError, Later, Links, Progress,
+    QuicListener, Root, SessionSettings, Sources, Store, Token, TunerSettings, VirtualPath, Walk, receive, send,
+    take_hello,
 };
 
 use crate::address::canonical;
@@ -28,6 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// What listens for the streams of a session.
 pub(crate) enum Listener {
+    Descriptor(DescriptorListener),
     Tcp(TcpListener),
     Quic(QuicListener),
 }
@@ -58,6 +60,10 @@ pub(crate) fn ask(
     getrandom::fill(&mut token).ok()?;
     let listen_over = |channel: &ChannelKind| {
         let (listener, address, fingerprint) = match channel {
+            ChannelKind::Descriptor => {
+                let listener = DescriptorListener::bind(&token).ok()?;
+                (Listener::Descriptor(listener), SocketAddr::new(host, 0), None)
+            }
             ChannelKind::Tcp => {
                 let listener = listen()?;
                 let address = listener.local_addr().ok()?;
@@ -85,7 +91,10 @@ pub(crate) async fn run(
 ) -> Result<(), TransferError> {
     let Some(asked) = one.session.take() else { return Err(TransferError::NoConnection) };
     let channels: Vec<ChannelKind> = asked.endpoints().iter().map(|endpoint| endpoint.channel).collect();
-    let Asked { listeners, first, most } = asked;
+    let Asked { listeners, mut first, mut most } = asked;
+    if channels.iter().any(|kind| kind.is_local()) {
+        (first, most) = (1, 1);
+    }
     // Each channel has numbers of its own.
     let numbers = most * channels.len() as u16;
     let walk = match is_upload {
@@ -97,11 +106,15 @@ pub(crate) async fn run(
     };
     let _ = one.outcomes.send(Outcome::Opened { size: None, name: None });
     // Listening ends with the session.
-    let (mut accepting, mut listening) = (JoinSet::new(), Vec::new());
+    let (mut accepting, mut listening, mut handing_over) = (JoinSet::new(), Vec::new(), None);
     let (handed_on, arriving) = channel();
     for (listener, endpoint) in listeners {
         let (allowed, running, handed_on) = (one.allowed.clone(), one.running.clone(), handed_on.clone());
         match listener {
+            Listener::Descriptor(listener) => {
+                let started = listener.start(endpoint.token, numbers, handed_on);
+                handing_over = Some(started.map_err(|_| TransferError::NoConnection)?);
+            }
             Listener::Quic(listener) => {
                 let started = listener.start(endpoint.token, numbers, allowed, handed_on);
                 listening.push(started.map_err(|_| TransferError::NoConnection)?);
@@ -167,6 +180,7 @@ pub(crate) async fn run(
             result.await
         }
     };
+    drop((listening, handing_over));
     result.ok_or(TransferError::Broken)?.map_err(|_| TransferError::Stalled)
 }
 

@@ -57,7 +57,7 @@ impl Write for Counted<Box<dyn Write + Send>> {
 impl Channel for Watched {
     fn ends(self: Box<Self>) -> std::io::Result<Ends> {
         let Watched { channel, moved, limits } = *self;
-        let Ends { read, write, finish, close, counts, channel, about } = channel.ends()?;
+        let Ends { read, write, finish, close, counts, channel, about, handover } = channel.ends()?;
         Ok(Ends {
             read: Box::new(Counted { end: read, moved: moved.clone(), limits: limits.clone() }),
             write: Box::new(Counted { end: write, moved, limits }),
@@ -66,6 +66,7 @@ impl Channel for Watched {
             counts,
             channel,
             about,
+            handover,
         })
     }
 }

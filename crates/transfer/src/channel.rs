@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::channel_kind::ChannelKind;
+use crate::descriptor::Handover;
 use crate::frame::{Frame, FrameError, HELLO, LENGTHS};
 
 /// The ends of a stream.
@@ -24,6 +25,8 @@ pub struct Ends {
     pub channel: ChannelKind,
     /// The same for people: for example `tcp with bbr`.
     pub about: String,
+    /// The descriptors that go along, where files are not sent but handed over (rule T3).
+    pub handover: Option<Handover>,
 }
 
 /// What the link of a stream has done since it was made.

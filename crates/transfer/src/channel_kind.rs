@@ -6,6 +6,8 @@ use std::str::FromStr;
 /// What a session goes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChannelKind {
+    /// The files' descriptors, on one machine: the receiver copies.
+    Descriptor,
     /// TCP connections, in clear.
     Tcp,
     /// QUIC connections, encrypted.
@@ -13,8 +15,13 @@ pub enum ChannelKind {
 }
 
 impl ChannelKind {
-    /// All of them.
-    pub const ALL: [ChannelKind; 2] = [ChannelKind::Tcp, ChannelKind::Quic];
+    /// All of them, in the order in which they are liked.
+    pub const ALL: [ChannelKind; 3] = [ChannelKind::Descriptor, ChannelKind::Tcp, ChannelKind::Quic];
+
+    /// Whether it is for two processes of one machine.
+    pub fn is_local(self) -> bool {
+        self == ChannelKind::Descriptor
+    }
 
     /// Whether nobody between the two sides can read it.
     pub fn is_encrypted(self) -> bool {
@@ -24,6 +31,7 @@ impl ChannelKind {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
+            ChannelKind::Descriptor => "descriptor",
             ChannelKind::Tcp => "tcp",
             ChannelKind::Quic => "quic",
         }
@@ -38,7 +46,7 @@ impl fmt::Display for ChannelKind {
 
 /// A name that no channel has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no channel: tcp and quic are")]
+#[error("{0:?} is no channel: descriptor, tcp and quic are")]
 pub struct UnknownChannel(pub String);
 
 impl FromStr for ChannelKind {

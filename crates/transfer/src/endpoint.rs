@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::channel::{Channel, Token, hello, write_frame};
 use crate::channel_kind::ChannelKind;
+use crate::descriptor::DescriptorStream;
 use crate::quic::{Fingerprint, QuicStream};
 use crate::rules::CHUNK_BYTES;
 
@@ -13,7 +14,7 @@ use crate::rules::CHUNK_BYTES;
 pub struct Endpoint {
     /// What streams go over.
     pub channel: ChannelKind,
-    /// Where the other side listens.
+    /// Where the other side listens. For descriptors, the token says it.
     pub address: SocketAddr,
     /// The secret of the session (rule T1).
     pub token: Token,
@@ -26,6 +27,7 @@ impl Endpoint {
     pub fn make(&self, number: u16, streams: u16, most: Duration) -> std::io::Result<Box<dyn Channel>> {
         let hello = hello(self.token, number, streams, CHUNK_BYTES as u32);
         match (self.channel, self.fingerprint) {
+            (ChannelKind::Descriptor, _) => Ok(Box::new(DescriptorStream::connect(&self.token, &hello)?)),
             (ChannelKind::Tcp, _) => {
                 let mut stream = TcpStream::connect_timeout(&self.address, most)?;
                 write_frame(&mut stream, &hello, b"")?;

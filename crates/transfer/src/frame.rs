@@ -216,6 +216,30 @@ pub enum Frame {
         /// For people.
         why: String,
     },
+    /// Sender: copy a chunk from the file whose descriptor came along (rule T3).
+    Copy {
+        /// The session.
+        session: u64,
+        /// The file.
+        file: FileNumber,
+        /// The first byte.
+        offset: u64,
+        /// Its bytes: they count as data of the stream.
+        length: u32,
+        /// As of a chunk.
+        sequence: u64,
+        /// Whether it is the whole file.
+        is_whole_file: bool,
+    },
+    /// Receiver: it is copied.
+    Copied {
+        /// The file.
+        file: FileNumber,
+        /// The chunk.
+        chunk: u64,
+        /// The hash of what was handed to write; `None` if the source has ended before.
+        hash: Option<Hash>,
+    },
 }
 
 /// Why bytes are no frame.

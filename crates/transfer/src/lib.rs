@@ -5,10 +5,13 @@
 
 mod channel;
 mod channel_kind;
+mod descriptor;
+mod disk;
 mod endpoint;
 mod file_error;
 mod files;
 mod frame;
+mod incoming;
 mod path;
 mod quic;
 mod receiver;
@@ -18,6 +21,7 @@ mod rules;
 mod run;
 mod sender;
 mod source;
+mod source_copy;
 mod store;
 mod streams;
 mod tcp;
@@ -30,6 +34,7 @@ pub use channel::{
     take_hello, write_frame,
 };
 pub use channel_kind::{ChannelKind, UnknownChannel};
+pub use descriptor::{DescriptorListener, DescriptorListening, DescriptorStream, Handover};
 pub use endpoint::Endpoint;
 pub use file_error::FileError;
 pub use files::{Entries, Facts, From, Kind, Part, Root};

@@ -308,6 +308,7 @@ impl Channel for QuicStream {
             }),
             channel: ChannelKind::Quic,
             about: "quic with cubic".into(),
+            handover: None,
         })
     }
 }

@@ -12,69 +12,19 @@
 use std::collections::BTreeMap;
 
 use crate::frame::{Entry, Failure, FileNumber, Frame, Identity, MOST_HASHES};
+use crate::incoming::{Content, End, Incoming, Kept, State};
 use crate::receiver_action::{Basis, ReceiverAction};
 use crate::rules::SessionSettings;
 use crate::tree::{Hash, chunk_count, chunk_length, root};
 
 /// Files that a sender may have offered without an end.
 const MOST_FILES: usize = 4096;
+/// The same where each has a descriptor.
+const MOST_HANDED_OVER: usize = 256;
 /// Chunks of all open files together: their hashes are in memory.
 const MOST_CHUNKS: u64 = 4 << 20;
 /// Chunks that are hashed at a time to verify what stands.
 const MOST_VERIFIED: usize = 4;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Preparing,
-    Verifying,
-    Receiving,
-    Cloning,
-    Publishing,
-}
-
-#[derive(Debug)]
-struct Kept {
-    stream: u16,
-    offset: u64,
-    sequence: u64,
-    is_whole_file: bool,
-    hash: Hash,
-    data: Vec<u8>,
-}
-
-#[derive(Debug)]
-struct Incoming {
-    entry: Entry,
-    identity: Identity,
-    state: State,
-    /// The target's own size, where what stands is the target.
-    target: Option<u64>,
-    /// Whether the sender knows what stands.
-    is_told: bool,
-    to_verify: Vec<u64>,
-    verifying: usize,
-    hashes: Vec<Option<Hash>>,
-    /// The sequence of what stands, by chunk: 0 for what stood before.
-    sequences: Vec<u64>,
-    /// What each chunk that is being written should have, and its stream.
-    writing: BTreeMap<u64, (Hash, u16, u64)>,
-    kept: Vec<Kept>,
-    since_record: usize,
-    /// Chunks that have come.
-    received: u64,
-    /// Chunks that were asked for once more.
-    again: u32,
-    end: Option<End>,
-}
-
-/// What the sender says of a file at its end.
-#[derive(Clone, Copy, Debug)]
-struct End {
-    identity: Identity,
-    root: Hash,
-    sent: u64,
-    again: u32,
-}
 
 /// The machine of the receiving side.
 #[derive(Debug)]
@@ -143,29 +93,13 @@ impl Receiver {
     pub fn frame(&mut self, stream: u16, frame: Frame, data: Vec<u8>) {
         match frame {
             Frame::Offer { file, entry, identity } => self.on_offer(file, entry, identity),
-            Frame::Chunk { session, file, offset, sequence, is_whole_file, hash } => {
-                let length = data.len() as u64;
-                if !self.is_granted(stream, length) {
-                    self.actions.push(ReceiverAction::Violation("more data than was granted"));
-                    return;
-                }
-                let is_aligned = offset % self.settings.chunk_bytes == 0
-                    && length <= self.settings.chunk_bytes
-                    && offset / self.settings.chunk_bytes < MOST_CHUNKS;
-                let file = self.address(session, file);
-                match self.files.get_mut(&file).filter(|_| is_aligned && length > 0) {
-                    Some(incoming) if incoming.state != State::Publishing => {
-                        incoming.received += 1;
-                        incoming.kept.push(Kept { stream, offset, sequence, is_whole_file, hash, data });
-                        self.go_on(file);
-                    }
-                    _ => {
-                        self.dropped += 1;
-                        if self.settings.rules.credit_dropped {
-                            self.take(stream, length);
-                        }
-                    }
-                }
+            Frame::Chunk { session, file, offset, sequence, is_whole_file, hash } if !self.settings.is_handed_over => {
+                let content = Content::Bytes(hash, data);
+                self.on_chunk(session, file, Kept { stream, offset, sequence, is_whole_file, content });
+            }
+            Frame::Copy { session, file, offset, length, sequence, is_whole_file } if self.settings.is_handed_over => {
+                let content = Content::InSource(length.into());
+                self.on_chunk(session, file, Kept { stream, offset, sequence, is_whole_file, content });
             }
             Frame::End { file, identity, root, sent, again } => {
                 if let Some(incoming) = self.files.get_mut(&file) {
@@ -179,6 +113,31 @@ impl Receiver {
                 self.look_at_end();
             }
             _ => self.actions.push(ReceiverAction::Violation("a message that only receivers send")),
+        }
+    }
+
+    fn on_chunk(&mut self, session: u64, file: FileNumber, kept: Kept) {
+        let (stream, length) = (kept.stream, kept.content.length());
+        if !self.is_granted(stream, length) {
+            self.actions.push(ReceiverAction::Violation("more data than was granted"));
+            return;
+        }
+        let is_aligned = kept.offset.is_multiple_of(self.settings.chunk_bytes)
+            && length <= self.settings.chunk_bytes
+            && kept.offset / self.settings.chunk_bytes < MOST_CHUNKS;
+        let file = self.address(session, file);
+        match self.files.get_mut(&file).filter(|_| is_aligned && length > 0) {
+            Some(incoming) if incoming.state != State::Publishing => {
+                incoming.received += 1;
+                incoming.kept.push(kept);
+                self.go_on(file);
+            }
+            _ => {
+                self.dropped += 1;
+                if self.settings.rules.credit_dropped {
+                    self.take(stream, length);
+                }
+            }
         }
     }
 
@@ -205,7 +164,8 @@ impl Receiver {
     }
 
     fn on_offer(&mut self, file: FileNumber, entry: Entry, identity: Identity) {
-        if file <= self.last_file || self.files.len() >= MOST_FILES {
+        let most = if self.settings.is_handed_over { MOST_HANDED_OVER } else { MOST_FILES };
+        if file <= self.last_file || self.files.len() >= most {
             self.actions.push(ReceiverAction::Violation("a file number that was used, or too many files"));
             return;
         }
@@ -214,6 +174,7 @@ impl Receiver {
         let count = chunk_count(identity.size, self.settings.chunk_bytes);
         if open.saturating_add(count) > MOST_CHUNKS {
             self.send(0, Frame::Refused { file, failure: Failure::Target("it is too large for one session".into()) });
+            self.actions.push(ReceiverAction::Close(file));
             return;
         }
         let incoming = Incoming {
@@ -297,31 +258,54 @@ impl Receiver {
 
     /// The outcome of `Write`: the hash of what was handed to the kernel (rule T9).
     pub fn written(&mut self, file: FileNumber, chunk: u64, hash: Result<Hash, Failure>) {
-        let (rules, record_every) = (self.settings.rules, self.settings.record_every);
+        let rules = self.settings.rules;
         let Some(incoming) = self.files.get_mut(&file) else { return };
         let Some((expected, stream, length)) = incoming.writing.remove(&chunk) else { return };
         match hash {
             Err(failure) => self.refuse(file, failure),
             Ok(hash) => {
-                let is_right = hash == expected || !rules.compare_hashes;
-                if let Some(slot) = incoming.hashes.get_mut(chunk as usize) {
-                    *slot = is_right.then_some(hash);
-                }
-                incoming.since_record += 1;
-                // Records of large files are large: no more than some dozens a file.
-                if incoming.since_record >= record_every.max(incoming.hashes.len() / 64) {
-                    incoming.since_record = 0;
-                    let (identity, hashes) = (incoming.identity, incoming.hashes.clone());
-                    self.actions.push(ReceiverAction::Record { file, identity, hashes });
-                }
+                let is_right = expected == Some(hash) || !rules.compare_hashes;
                 if !is_right {
                     incoming.again += 1;
                     self.send(0, Frame::Again { file, chunk });
                 }
+                self.stands(file, chunk, is_right.then_some(hash));
             }
         }
         self.take(stream, length);
         self.go_on(file);
+    }
+
+    /// The outcome of `Copy`: the hash of what was handed to write, or `None` if the source has ended before. The sender learns it: there is no other
+    /// reader.
+    pub fn copied(&mut self, file: FileNumber, chunk: u64, hash: Result<Option<Hash>, Failure>) {
+        let Some(incoming) = self.files.get_mut(&file) else { return };
+        let Some((_, stream, length)) = incoming.writing.remove(&chunk) else { return };
+        match hash {
+            Err(failure) => self.refuse(file, failure),
+            Ok(hash) => {
+                self.send(0, Frame::Copied { file, chunk, hash });
+                self.stands(file, chunk, hash);
+            }
+        }
+        self.take(stream, length);
+        self.go_on(file);
+    }
+
+    /// Notes what a chunk of a part is now.
+    fn stands(&mut self, file: FileNumber, chunk: u64, hash: Option<Hash>) {
+        let record_every = self.settings.record_every;
+        let Some(incoming) = self.files.get_mut(&file) else { return };
+        if let Some(slot) = incoming.hashes.get_mut(chunk as usize) {
+            *slot = hash;
+        }
+        incoming.since_record += 1;
+        // Records of large files are large: no more than some dozens a file.
+        if incoming.since_record >= record_every.max(incoming.hashes.len() / 64) {
+            incoming.since_record = 0;
+            let (identity, hashes) = (incoming.identity, incoming.hashes.clone());
+            self.actions.push(ReceiverAction::Record { file, identity, hashes });
+        }
     }
 
     /// The outcome of `Publish`.
@@ -360,7 +344,7 @@ impl Receiver {
             self.actions.push(ReceiverAction::Record { file, identity, hashes });
         }
         // What was kept, and what is being written, is taken: its credit comes back.
-        let kept = incoming.kept.iter().map(|kept| (kept.stream, kept.data.len() as u64));
+        let kept = incoming.kept.iter().map(|kept| (kept.stream, kept.content.length()));
         let writing = incoming.writing.values().map(|(_, stream, length)| (*stream, *length));
         let back: Vec<(u16, u64)> = kept.chain(writing).collect();
         for (stream, length) in back {
@@ -428,14 +412,16 @@ impl Receiver {
         let mut taken = Vec::new();
         for kept in std::mem::take(&mut incoming.kept) {
             let chunk = kept.offset / chunk_bytes;
-            let length = kept.data.len() as u64;
+            let length = kept.content.length();
             // The source has grown: its end will say so.
             if incoming.hashes.len() as u64 <= chunk {
                 incoming.hashes.resize(chunk as usize + 1, None);
             }
             incoming.sequences.resize(incoming.hashes.len(), 0);
             let is_older = kept.sequence < incoming.sequences[chunk as usize];
-            let stands = incoming.hashes[chunk as usize] == Some(kept.hash) && !incoming.writing.contains_key(&chunk);
+            let hash = if let Content::Bytes(hash, _) = kept.content { Some(hash) } else { None };
+            let is_equal = hash.is_some() && incoming.hashes[chunk as usize] == hash;
+            let stands = is_equal && !incoming.writing.contains_key(&chunk);
             if is_older && rules.keep_order {
                 // Sent before the source changed, and overtaken on another stream.
                 taken.push((kept.stream, length));
@@ -452,9 +438,12 @@ impl Receiver {
             } else {
                 incoming.hashes[chunk as usize] = None;
                 incoming.sequences[chunk as usize] = kept.sequence;
-                incoming.writing.insert(chunk, (kept.hash, kept.stream, length));
-                let Kept { offset, is_whole_file, data, .. } = kept;
-                self.actions.push(ReceiverAction::Write { file, chunk, offset, is_whole_file, data });
+                incoming.writing.insert(chunk, (hash, kept.stream, length));
+                let Kept { offset, is_whole_file, content, .. } = kept;
+                self.actions.push(match content {
+                    Content::Bytes(_, data) => ReceiverAction::Write { file, chunk, offset, is_whole_file, data },
+                    Content::InSource(length) => ReceiverAction::Copy { file, chunk, offset, length, is_whole_file },
+                });
             }
         }
         for (stream, length) in taken {

@@ -41,6 +41,19 @@ pub enum ReceiverAction {
         /// The bytes.
         data: Vec<u8>,
     },
+    /// Copy a chunk from the source that was handed over, and hash what is copied: [`crate::Receiver::copied`].
+    Copy {
+        /// The file.
+        file: FileNumber,
+        /// The chunk.
+        chunk: u64,
+        /// The first byte.
+        offset: u64,
+        /// Its bytes.
+        length: u64,
+        /// Whether it is the whole file.
+        is_whole_file: bool,
+    },
     /// Keep a record of what stands. A hint: nothing waits for it.
     Record {
         /// The file.

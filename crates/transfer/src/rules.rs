@@ -57,6 +57,8 @@ pub struct SessionSettings {
     pub open_files: usize,
     /// Chunks that are written between two records of a part.
     pub record_every: usize,
+    /// Whether the receiver copies from the files themselves, whose descriptors it was given (rule T3).
+    pub is_handed_over: bool,
     /// What is obeyed.
     pub rules: Rules,
 }
@@ -73,6 +75,7 @@ impl SessionSettings {
             small: 64 << 10,
             open_files: 64,
             record_every: 32,
+            is_handed_over: false,
             rules: Rules::ALL,
         }
     }

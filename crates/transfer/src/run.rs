@@ -6,21 +6,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, Sender as Outbox, SyncSender, channel, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use verbena_terms::{BootClock, Clock};
 
 use crate::channel::{Lanes, StreamError};
 use crate::channel_kind::ChannelKind;
-use crate::frame::{Entry, Failure, FileNumber, Frame, Measured};
+use crate::descriptor::Handover;
+use crate::disk::Disk;
+use crate::frame::{Entry, EntryKind, Failure, FileNumber, Frame, Measured};
 use crate::receiver::Receiver;
 use crate::receiver_action::ReceiverAction;
 use crate::rules::SessionSettings;
-use crate::sender::{Sender, SenderAction};
+use crate::sender::{Look, Sender, SenderAction};
 use crate::source::Sources;
+use crate::source_copy::SourceCopy;
 use crate::store::Store;
 use crate::streams::{Event, Links, Streams};
 use crate::tuner::Tuner;
@@ -100,49 +102,6 @@ pub enum SessionError {
     Stopped,
 }
 
-/// A thread that works off jobs in their order.
-struct Disk<Job> {
-    jobs: Outbox<Job>,
-    is_over: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
-}
-
-impl<Job: Send + 'static> Disk<Job> {
-    /// `is_over` is set when the session has ended; `is_kept` says which jobs are done even then.
-    fn start<Work: Send + 'static>(
-        events: SyncSender<Event<Work>>,
-        (is_over, is_kept): (Arc<AtomicBool>, fn(&Job) -> bool),
-        mut work: impl FnMut(Job) -> Option<Work> + Send + 'static,
-    ) -> Disk<Job> {
-        let (jobs, queue) = channel();
-        let over = is_over.clone();
-        let thread = std::thread::spawn(move || {
-            while let Ok(job) = queue.recv() {
-                if over.load(Ordering::Acquire) && !is_kept(&job) {
-                    continue;
-                }
-                if let Some(done) = work(job) {
-                    // The session may have ended.
-                    let _ = events.send(Event::Done(done));
-                }
-            }
-        });
-        Disk { jobs, is_over, thread }
-    }
-
-    fn begin(&self, job: Job) {
-        let _ = self.jobs.send(job);
-    }
-
-    /// Waits until nothing is done any more: what a session does when it is over would meet the next one. The receiver of its events is dropped before.
-    fn end(self) {
-        self.is_over.store(true, Ordering::Release);
-        drop(self.jobs);
-        // A panic of the thread has broken the session off.
-        let _ = self.thread.join();
-    }
-}
-
 enum Sent {
     Opened(FileNumber, Result<crate::sender::Look, Failure>),
     Read(FileNumber, u64, Result<(Vec<u8>, crate::tree::Hash), Failure>),
@@ -162,8 +121,10 @@ pub fn send(
     let (events, inbox) = sync_channel(MOST_WAITING);
     let streams = Streams::start(links.first, links.later, settings.streams, &events)?;
     let chunk_bytes = settings.chunk_bytes;
+    let handover = streams.handover();
+    let settings = SessionSettings { is_handed_over: handover.is_some(), ..settings };
     let disk = Disk::start(events, (Arc::default(), |_| false), move |(action, entry): Asked| match action {
-        SenderAction::Open(file) => Some(Sent::Opened(file, sources.open(file, &entry?))),
+        SenderAction::Open(file) => Some(Sent::Opened(file, open(&mut sources, file, &entry?, handover.as_ref()))),
         SenderAction::Read { file, chunk, length, is_whole_file } => {
             Some(Sent::Read(file, chunk, sources.read(file, chunk * chunk_bytes, length, is_whole_file)))
         }
@@ -180,6 +141,17 @@ pub fn send(
     drop(inbox);
     disk.end();
     sent
+}
+
+/// Opens a source. Where files are handed over, its descriptor is given before its offer is made.
+fn open(sources: &mut Sources, file: FileNumber, entry: &Entry, handover: Option<&Handover>) -> Result<Look, Failure> {
+    let look = sources.open(file, entry)?;
+    if let Some(handover) = handover
+        && let Some(descriptor) = sources.descriptor(file)?
+    {
+        handover.give(descriptor);
+    }
+    Ok(look)
 }
 
 /// A job of the sender's disk, and of which file.
@@ -210,7 +182,7 @@ fn send_by(
         for action in sender.actions() {
             match action {
                 SenderAction::Send { stream, frame, data } => {
-                    summary.bytes += data.len() as u64;
+                    summary.bytes += bytes(&frame, &data);
                     streams.send(stream, frame, data);
                 }
                 SenderAction::Settled { file, result } => {
@@ -355,6 +327,11 @@ impl Pace {
     }
 }
 
+/// Bytes of files that a message sends, or has copied.
+fn bytes(frame: &Frame, data: &[u8]) -> u64 {
+    if let Frame::Copy { length, .. } = frame { u64::from(*length) } else { data.len() as u64 }
+}
+
 fn settle(
     summary: &mut Summary,
     path: Vec<u8>,
@@ -373,10 +350,25 @@ enum Received {
     Verified(FileNumber, u64, Option<crate::tree::Hash>),
     Cloned(FileNumber, Result<(), Failure>),
     Written(FileNumber, u64, Result<crate::tree::Hash, Failure>),
+    Copied(FileNumber, u64, Result<Option<crate::tree::Hash>, Failure>),
     Published(FileNumber, Result<(), Failure>),
 }
 
-fn work_of_receiver(store: &mut Store, chunk_bytes: u64, action: ReceiverAction) -> Option<Received> {
+/// A job of the receiver's disk.
+enum Job {
+    Act(ReceiverAction),
+    /// Take the source of a file that will be offered.
+    HandOver(FileNumber, SourceCopy),
+}
+
+fn work_of_receiver(store: &mut Store, chunk_bytes: u64, job: Job) -> Option<Received> {
+    let action = match job {
+        Job::Act(action) => action,
+        Job::HandOver(file, source) => {
+            store.hand_over(file, source);
+            return None;
+        }
+    };
     match action {
         ReceiverAction::Prepare { file, entry, identity } => {
             Some(Received::Prepared(file, store.prepare(file, &entry, &identity)))
@@ -388,6 +380,9 @@ fn work_of_receiver(store: &mut Store, chunk_bytes: u64, action: ReceiverAction)
         ReceiverAction::Write { file, chunk, offset, is_whole_file, data } => {
             Some(Received::Written(file, chunk, store.write(file, offset, &data, is_whole_file)))
         }
+        ReceiverAction::Copy { file, chunk, offset, length, is_whole_file } => {
+            Some(Received::Copied(file, chunk, store.copy_source(file, offset, length, is_whole_file)))
+        }
         ReceiverAction::Record { file, identity, hashes } => {
             store.record(file, &identity, &hashes);
             None
@@ -397,6 +392,14 @@ fn work_of_receiver(store: &mut Store, chunk_bytes: u64, action: ReceiverAction)
             store.close(file);
             None
         }
+        _ => None,
+    }
+}
+
+/// The file of an offer, and its size.
+fn offered(frame: &Frame) -> Option<(FileNumber, u64)> {
+    match frame {
+        Frame::Offer { file, entry, identity } if entry.kind == EntryKind::File => Some((*file, identity.size)),
         _ => None,
     }
 }
@@ -414,10 +417,11 @@ pub fn receive(
     let streams = Streams::start(links.first, links.later, settings.streams, &events)?;
     let chunk_bytes = settings.chunk_bytes;
     // What is claimed of a part when its session ends is not sent again by the next one.
-    let is_kept = |job: &ReceiverAction| matches!(job, ReceiverAction::Record { .. } | ReceiverAction::Close(_));
+    let is_kept = |job: &Job| matches!(job, Job::Act(ReceiverAction::Record { .. } | ReceiverAction::Close(_)));
+    let settings = SessionSettings { is_handed_over: streams.handover().is_some(), ..settings };
     let is_over = Arc::new(AtomicBool::new(false));
     store.stops_copying(is_over.clone());
-    let disk = Disk::start(events, (is_over, is_kept), move |action| work_of_receiver(&mut store, chunk_bytes, action));
+    let disk = Disk::start(events, (is_over, is_kept), move |job| work_of_receiver(&mut store, chunk_bytes, job));
     let received = receive_by(Receiver::without_streams(settings), (streams, &inbox, &disk), report);
     drop(inbox);
     disk.end();
@@ -426,10 +430,11 @@ pub fn receive(
 
 fn receive_by(
     mut receiver: Receiver,
-    (mut streams, inbox, disk): (Streams<Received>, &Inbox<Event<Received>>, &Disk<ReceiverAction>),
+    (mut streams, inbox, disk): (Streams<Received>, &Inbox<Event<Received>>, &Disk<Job>),
     report: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<Summary, SessionError> {
     streams.numbers().into_iter().for_each(|stream| receiver.joined(stream));
+    let handover = streams.handover();
     let mut lanes = Lanes { first: 0, count: 1 };
     let mut summary = Summary::default();
     summary.look(&streams, lanes);
@@ -449,7 +454,7 @@ fn receive_by(
                     streams.close();
                     return Err(SessionError::Protocol(what.to_owned()));
                 }
-                other => disk.begin(other),
+                other => disk.begin(Job::Act(other)),
             }
         }
         if pace.is_due() {
@@ -474,7 +479,16 @@ fn receive_by(
             }
             Ok(Event::Refused(error)) => summary.note(&format!("a further stream could not be made: {error}")),
             Ok(Event::Frame(stream, frame, data)) => {
-                summary.bytes += data.len() as u64;
+                summary.bytes += bytes(&frame, &data);
+                if let (Some(handover), Some((file, size))) = (&handover, offered(&frame)) {
+                    // It has come with its offer, or before it.
+                    let source = handover.take().and_then(|descriptor| SourceCopy::new(descriptor, size).ok());
+                    let Some(source) = source else {
+                        streams.close();
+                        return Err(SessionError::Protocol("a file was not handed over".into()));
+                    };
+                    disk.begin(Job::HandOver(file, source));
+                }
                 receiver.frame(stream, frame, data);
             }
             Ok(Event::Done(done)) => match done {
@@ -482,12 +496,13 @@ fn receive_by(
                 Received::Verified(file, chunk, hash) => receiver.verified(file, chunk, hash),
                 Received::Cloned(file, result) => receiver.cloned(file, result),
                 Received::Written(file, chunk, hash) => receiver.written(file, chunk, hash),
+                Received::Copied(file, chunk, hash) => receiver.copied(file, chunk, hash),
                 Received::Published(file, result) => receiver.published(file, result),
             },
             // The sender ends all its streams when it is done; what it says on the first may still be under way.
             Ok(Event::Broken(1.., StreamError::Ended)) => {}
             Ok(Event::Broken(_, error)) => {
-                receiver.records().into_iter().for_each(|record| disk.begin(record));
+                receiver.records().into_iter().for_each(|record| disk.begin(Job::Act(record)));
                 streams.close();
                 return Err(error.into());
             }

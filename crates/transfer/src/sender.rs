@@ -96,6 +96,10 @@ struct Outgoing {
     queued: usize,
     /// Chunks that were sent.
     sent: u64,
+    /// Chunks that the receiver copies: it says what it has copied.
+    copying: u64,
+    /// Whether the source has ended before its end, where the receiver has read it.
+    is_short: bool,
     rounds: u32,
     again: u32,
     /// Whether its chunks stay behind its offer, on stream 0: the receiver has not said that it knows the file.
@@ -106,8 +110,16 @@ struct Outgoing {
 struct Queued {
     file: FileNumber,
     chunk: u64,
-    hash: Hash,
-    bytes: Vec<u8>,
+    length: u64,
+    content: Content,
+}
+
+/// What is sent of a chunk.
+#[derive(Debug)]
+enum Content {
+    Bytes(Hash, Vec<u8>),
+    /// That the receiver is to copy it.
+    InSource,
 }
 
 /// The machine of the sending side.
@@ -209,6 +221,8 @@ impl Sender {
             reading: 0,
             queued: 0,
             sent: 0,
+            copying: 0,
+            is_short: false,
             rounds: 0,
             again: 0,
             is_ahead: false,
@@ -262,7 +276,9 @@ impl Sender {
                         // A source that was cut short has changed: another round is due, and this chunk is none.
                         if outgoing.there[at] != Some(hash) && bytes.len() as u64 == length {
                             outgoing.queued += 1;
-                            self.queue.push_back(Queued { file, chunk, hash, bytes });
+                            let is_handed_over = self.settings.is_handed_over;
+                            let content = if is_handed_over { Content::InSource } else { Content::Bytes(hash, bytes) };
+                            self.queue.push_back(Queued { file, chunk, length, content });
                         }
                     }
                 }
@@ -281,7 +297,9 @@ impl Sender {
             Err(failure) => self.withdraw(file, failure),
             Ok(look) => {
                 let is_same = look.identity == outgoing.look.identity && !outgoing.look.is_young;
-                if is_same || !settings.rules.last_look {
+                if is_same && outgoing.is_short {
+                    self.withdraw(file, Failure::Changed);
+                } else if is_same || !settings.rules.last_look {
                     outgoing.state = State::Ended;
                     let hashes: Vec<Hash> = outgoing.hashes.iter().map(|hash| hash.unwrap_or_default()).collect();
                     let (identity, sent, again) = (outgoing.look.identity, outgoing.sent, outgoing.again);
@@ -321,6 +339,7 @@ impl Sender {
                 }
             }
             Frame::Again { file, chunk } => self.on_again(file, chunk),
+            Frame::Copied { file, chunk, hash } => self.on_copied(file, chunk, hash),
             Frame::Stored { file } if self.files.get(&file).is_some_and(|outgoing| outgoing.state == State::Ended) => {
                 self.settle(file, Ok(()));
             }
@@ -329,6 +348,17 @@ impl Sender {
             _ => {}
         }
         self.pump();
+    }
+
+    fn on_copied(&mut self, file: FileNumber, chunk: u64, hash: Option<Hash>) {
+        let Some(outgoing) = self.files.get_mut(&file).filter(|outgoing| outgoing.copying > 0) else { return };
+        outgoing.copying -= 1;
+        outgoing.is_short |= hash.is_none();
+        for hashes in [&mut outgoing.hashes, &mut outgoing.there] {
+            if let Some(slot) = hashes.get_mut(chunk as usize) {
+                *slot = hash;
+            }
+        }
     }
 
     fn on_again(&mut self, file: FileNumber, chunk: u64) {
@@ -369,8 +399,12 @@ impl Sender {
             outgoing.state = State::Opening;
             self.actions.push(SenderAction::Open(*file));
         }
-        self.send_queued();
-        self.read_more();
+        loop {
+            self.send_queued();
+            if !self.read_more() {
+                break;
+            }
+        }
         self.look_at_ends();
         if self.is_all_offered && self.files.is_empty() && !self.is_finished {
             self.is_finished = true;
@@ -383,47 +417,68 @@ impl Sender {
         let lanes = if self.granted(self.lanes) > 0 { self.lanes } else { self.former };
         let (first, count) = (usize::from(lanes.first), usize::from(lanes.count).max(1));
         while let Some(front) = self.queue.front() {
-            let length = front.bytes.len() as u64;
+            let length = front.length;
             let is_ahead = self.files.get(&front.file).is_some_and(|outgoing| outgoing.is_ahead);
             let (first, count) = if is_ahead { (0, 1) } else { (first, count) };
             let open = (0..count)
                 .map(|step| first + (self.next_stream + step) % count)
                 .find(|stream| self.credit.get(*stream).is_some_and(|(granted, sent)| sent + length <= *granted));
             let Some(stream) = open else { return };
-            let Some(Queued { file, chunk, hash, bytes }) = self.queue.pop_front() else { return };
+            let Some(Queued { file, chunk, content, .. }) = self.queue.pop_front() else { return };
             self.next_stream = stream - first + 1;
             self.credit[stream].1 += length;
             if let Some(outgoing) = self.files.get_mut(&file) {
                 outgoing.queued -= 1;
                 outgoing.sent += 1;
-                if let Some(there) = outgoing.there.get_mut(chunk as usize) {
-                    *there = Some(hash);
-                }
                 let is_whole_file = outgoing.hashes.len() == 1;
                 let offset = chunk * self.settings.chunk_bytes;
                 let (session, sequence) = (self.settings.session, outgoing.sent);
-                let frame = Frame::Chunk { session, file, offset, sequence, is_whole_file, hash };
-                self.actions.push(SenderAction::Send { stream: stream as u16, frame, data: bytes });
+                let (frame, data) = match content {
+                    Content::Bytes(hash, bytes) => {
+                        if let Some(there) = outgoing.there.get_mut(chunk as usize) {
+                            *there = Some(hash);
+                        }
+                        (Frame::Chunk { session, file, offset, sequence, is_whole_file, hash }, bytes)
+                    }
+                    Content::InSource => {
+                        outgoing.copying += 1;
+                        // A chunk is at most 4 MiB.
+                        let length = length as u32;
+                        (Frame::Copy { session, file, offset, length, sequence, is_whole_file }, Vec::new())
+                    }
+                };
+                self.actions.push(SenderAction::Send { stream: stream as u16, frame, data });
             }
         }
     }
 
-    fn read_more(&mut self) {
+    /// Reads what is to be compared or sent. What the receiver lacks of a file that was handed over, it copies: true if there is more of that.
+    fn read_more(&mut self) -> bool {
+        let mut is_more = false;
         for (file, outgoing) in self.files.iter_mut().filter(|(_, outgoing)| outgoing.state == State::Moving) {
             while self.reading + self.queue.len() < self.settings.buffers {
                 let Some(chunk) = outgoing.wanted.pop_front() else { break };
                 let length = chunk_length(outgoing.look.identity.size, chunk, self.settings.chunk_bytes);
+                let stands = outgoing.there.get(chunk as usize).is_some_and(Option::is_some);
+                if self.settings.is_handed_over && !stands {
+                    outgoing.queued += 1;
+                    self.queue.push_back(Queued { file: *file, chunk, length, content: Content::InSource });
+                    is_more = true;
+                    continue;
+                }
                 outgoing.reading += 1;
                 self.reading += 1;
                 let is_whole_file = outgoing.hashes.len() == 1;
                 self.actions.push(SenderAction::Read { file: *file, chunk, length, is_whole_file });
             }
         }
+        is_more
     }
 
     fn look_at_ends(&mut self) {
         for (file, outgoing) in self.files.iter_mut().filter(|(_, outgoing)| outgoing.state == State::Moving) {
-            if outgoing.wanted.is_empty() && outgoing.reading == 0 && outgoing.queued == 0 {
+            let is_moving = outgoing.reading > 0 || outgoing.queued > 0 || outgoing.copying > 0;
+            if outgoing.wanted.is_empty() && !is_moving {
                 outgoing.state = State::Looking;
                 self.actions.push(SenderAction::Look(*file));
             }
@@ -436,6 +491,7 @@ impl Outgoing {
     fn begin(&mut self, look: Look, chunk_bytes: u64) {
         let count = chunk_count(look.identity.size, chunk_bytes);
         let was_one = self.hashes.len() == 1;
+        self.is_short = false;
         self.look = look;
         self.hashes = vec![None; count as usize];
         self.there.resize(count as usize, None);

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,6 +73,11 @@ impl Sources {
         bytes.truncate(filled);
         let hash = chunk_hash(&bytes, offset, is_whole_file);
         Ok((bytes, hash))
+    }
+
+    /// The descriptor of a file that is open, once more. `None` of what is no file.
+    pub(crate) fn descriptor(&self, file: FileNumber) -> Result<Option<OwnedFd>, Failure> {
+        self.open.get(&file).map(|opened| opened.try_clone().map(OwnedFd::from)).transpose().map_err(failure)
     }
 
     /// Looks at a file again.

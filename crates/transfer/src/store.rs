@@ -22,6 +22,7 @@ use crate::frame::{Entry, EntryKind, Failure, FileNumber, Identity};
 use crate::path::{VirtualPath, owned_part_name, record_name};
 use crate::receiver_action::Basis;
 use crate::record::{Claims, HEAD, Owner, decode_claims, decode_owner, encode_record};
+use crate::source_copy::SourceCopy;
 use crate::tree::{Hash, chunk_hash};
 
 /// How long a session waits for the writer before it (rule T6).
@@ -48,6 +49,8 @@ pub struct Store {
     /// Its session has ended: a copy that is being made is given up.
     is_over: Arc<AtomicBool>,
     open: HashMap<FileNumber, Target>,
+    /// Sources that were handed over.
+    sources: HashMap<FileNumber, SourceCopy>,
 }
 
 #[derive(Debug)]
@@ -71,7 +74,16 @@ fn failure(error: impl std::fmt::Display) -> Failure {
 impl Store {
     /// Files below `base`. *Durable*: they are on the disk before they are said to stand.
     pub fn new(root: Arc<Root>, base: VirtualPath, chunk_bytes: u64, is_durable: bool) -> Store {
-        Store { root, base, chunk_bytes, is_durable, room: None, is_over: Arc::default(), open: HashMap::new() }
+        Store {
+            root,
+            base,
+            chunk_bytes,
+            is_durable,
+            room: None,
+            is_over: Arc::default(),
+            open: HashMap::new(),
+            sources: HashMap::new(),
+        }
     }
 
     /// Refuses files for which there is no room. What a file has more bytes than the one that it replaces is taken.
@@ -207,6 +219,31 @@ impl Store {
         written.map(|()| chunk_hash(data, offset, is_whole_file))
     }
 
+    /// Takes the source of a file that was handed over, before the file is prepared.
+    pub(crate) fn hand_over(&mut self, file: FileNumber, source: SourceCopy) {
+        self.sources.insert(file, source);
+    }
+
+    /// Copies a chunk from the source that was handed over: the hash of what was handed to the kernel, or `None` if the source has ended before.
+    pub(crate) fn copy_source(
+        &mut self,
+        file: FileNumber,
+        offset: u64,
+        length: u64,
+        is_whole_file: bool,
+    ) -> Result<Option<Hash>, Failure> {
+        let target = self.open.get(&file).ok_or_else(|| failure("it is closed"))?;
+        let source = self.sources.get_mut(&file).ok_or_else(|| failure("it was not handed over"))?;
+        let owner = target.owner.ok_or_else(|| failure("it is not open for writing"))?;
+        rustix::fs::flock(&target.file, FlockOperation::LockShared).map_err(failure)?;
+        let copied = match read_owner(&target.parent, &target.name) {
+            Some(found) if found == owner => source.copy(&target.file, offset, length, is_whole_file, write_block),
+            _ => Err(Failure::TakenOver),
+        };
+        rustix::fs::flock(&target.file, FlockOperation::Unlock).map_err(failure)?;
+        copied
+    }
+
     /// Keeps a record. Nothing comes of it if another session owns the part.
     pub fn record(&self, file: FileNumber, identity: &Identity, hashes: &[Option<Hash>]) {
         let Ok(Target { parent, name, file, owner: Some(owner), .. }) = self.target(file) else { return };
@@ -262,6 +299,7 @@ impl Store {
 
     /// Closes a file. Its part stays, unless another session goes on in another one.
     pub fn close(&mut self, file: FileNumber) {
+        self.sources.remove(&file);
         if let Some(Target { parent, name, owner: Some(owner), .. }) = self.open.remove(&file)
             && read_owner(&parent, &name).is_none_or(|found| found.part != owner.part)
         {

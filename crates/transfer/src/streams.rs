@@ -7,8 +7,9 @@ use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, SyncSender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use crate::channel::{Channel, Lanes, LinkCounts, StreamError, read_frame};
+use crate::channel::{Channel, Ends, Lanes, LinkCounts, StreamError, read_frame};
 use crate::channel_kind::ChannelKind;
+use crate::descriptor::Handover;
 use crate::frame::Frame;
 use crate::run::SessionError;
 use crate::tuner::{Sample, TunerSettings};
@@ -90,6 +91,7 @@ struct Stream {
     last: LinkCounts,
     channel: ChannelKind,
     about: String,
+    handover: Option<Handover>,
     thread: JoinHandle<()>,
 }
 
@@ -160,8 +162,8 @@ impl<Work: Send + 'static> Streams<Work> {
             return Ok(false);
         }
         let ends = one.ends().map_err(StreamError::Io)?;
+        let Ends { mut read, mut write, close, finish, counts, channel: kind, about, handover } = ends;
         let (writer, queue) = channel();
-        let (mut read, mut write) = (ends.read, ends.write);
         let (read_events, write_events) = (self.events.clone(), self.events.clone());
         let (all, meter) = (self.meter.clone(), Arc::<Meter>::default());
         let meters = [all, meter.clone()];
@@ -173,10 +175,22 @@ impl<Work: Send + 'static> Streams<Work> {
                 let _ = write_events.send(Event::Broken(number, error.into()));
             }
         });
-        let (close, finish, counts, channel, about) = (ends.close, ends.finish, ends.counts, ends.channel, ends.about);
         let began = counts().unwrap_or_default();
         let last = began;
-        let stream = Stream { writer, urgent, close, finish, counts, meter, began, last, channel, about, thread };
+        let stream = Stream {
+            writer,
+            urgent,
+            close,
+            finish,
+            counts,
+            meter,
+            began,
+            last,
+            channel: kind,
+            about,
+            handover,
+            thread,
+        };
         self.streams.insert(number, stream);
         Ok(true)
     }
@@ -210,6 +224,11 @@ impl<Work: Send + 'static> Streams<Work> {
 
     pub(crate) fn numbers(&self) -> Vec<u16> {
         self.streams.keys().copied().collect()
+    }
+
+    /// The descriptors that go along with the first stream, where files are handed over.
+    pub(crate) fn handover(&self) -> Option<Handover> {
+        self.streams.get(&0)?.handover.clone()
     }
 
     /// What a stream is, for people.

@@ -30,6 +30,7 @@ impl Channel for TcpStream {
             counts: Box::new(move || counts(&counted)),
             channel: ChannelKind::Tcp,
             about,
+            handover: None,
         })
     }
 }

@@ -21,14 +21,35 @@ pub fn chunk_length(size: u64, chunk: u64, chunk_bytes: u64) -> u64 {
 
 /// The hash of the chunk at `offset`. A chunk that is the whole file has the file's root.
 pub fn chunk_hash(bytes: &[u8], offset: u64, is_whole_file: bool) -> Hash {
-    let mut hasher = Hasher::new();
-    if !is_whole_file && !bytes.is_empty() {
-        hasher.set_input_offset(offset);
+    let mut hasher = ChunkHasher::new(offset, bytes.len() as u64, is_whole_file);
+    hasher.update(bytes);
+    hasher.finish()
+}
+
+/// The same for a chunk that comes in pieces.
+pub(crate) struct ChunkHasher {
+    hasher: Hasher,
+    is_root: bool,
+}
+
+impl ChunkHasher {
+    pub(crate) fn new(offset: u64, length: u64, is_whole_file: bool) -> ChunkHasher {
+        let (mut hasher, is_root) = (Hasher::new(), is_whole_file || length == 0);
+        if !is_root {
+            hasher.set_input_offset(offset);
+        }
+        ChunkHasher { hasher, is_root }
     }
-    for piece in bytes.chunks(PIECE) {
-        hasher.update(piece);
+
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        for piece in bytes.chunks(PIECE) {
+            self.hasher.update(piece);
+        }
     }
-    if is_whole_file || bytes.is_empty() { hasher.finalize().into() } else { hasher.finalize_non_root() }
+
+    pub(crate) fn finish(self) -> Hash {
+        if self.is_root { self.hasher.finalize().into() } else { self.hasher.finalize_non_root() }
+    }
 }
 
 /// The root of a file, from the hashes of its chunks, all of which but the last are full.

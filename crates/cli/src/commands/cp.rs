@@ -42,7 +42,7 @@ pub struct Command {
     /// Connections that carry files at once: 1 to 16. Without it, connections are added while they pay.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=16))]
     streams: Option<u16>,
-    /// What files go over: tcp, or quic, which is encrypted. Several are tried in their order. Without it, what both sides have and may use is measured on the files, and
+    /// What files go over: tcp, quic, which is encrypted, or descriptor, by which a server of this user on this machine copies from the files themselves. Several are tried in their order. Without it, what both sides have and may use is measured on the files, and
     /// the best is kept; with --tls nothing goes in clear between machines.
     #[arg(long, value_name = "CHANNEL", value_delimiter = ',', value_parser = str::parse::<ChannelKind>)]
     channel: Vec<ChannelKind>,

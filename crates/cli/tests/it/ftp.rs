@@ -121,10 +121,19 @@ fn a_single_file_takes_the_channel() {
         assert_eq!(again["bytes"], 0, "{again}");
     }
     // Without a channel, what was chosen is said, and why.
-    let chosen: Value = serde_json::from_slice(&run(&["a", &there("chosen")]).stdout).unwrap();
-    assert!(chosen["channel"] == "tcp" && chosen["streams"].as_u64().unwrap() >= 1, "{chosen}");
-    assert!(chosen["notes"].to_string().contains("quic where packets are lost and it pays"), "{chosen}");
-    assert!(chosen["measured"].is_null() || chosen["measured"]["bytes_per_second"].as_u64().unwrap() > 0, "{chosen}");
+    for (more, found, why) in [
+        (&["--streams", "2"][..], "tcp", "quic where packets are lost and it pays"),
+        (&[], "descriptor", "both sides are on this machine and of one user"),
+    ] {
+        let chosen: Value = serde_json::from_slice(&run(&[more, &["a", &there(found)]].concat()).stdout).unwrap();
+        assert!(chosen["channel"] == found && chosen["streams"].as_u64().unwrap() >= 1, "{chosen}");
+        assert!(chosen["notes"].to_string().contains(why), "{chosen}");
+        assert!(
+            chosen["measured"].is_null() || chosen["measured"]["bytes_per_second"].as_u64().unwrap() > 0,
+            "{chosen}"
+        );
+        assert!(std::fs::read(at(&format!("served/{found}"))).unwrap() == bytes);
+    }
     for option in ["--plain", "--update", "--delete", "--dry-run", "--exclude=x"] {
         let refused = run(&["--channel", "quic", option, "a", &there("refused")]);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();

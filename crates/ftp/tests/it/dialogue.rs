@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use verbena_ftp::{
-    Action, FileAnswer, FileError, FileWork, Login, LoginError, Machine, Outcome, Rights, Settings, Tls, TransferError,
-    What,
+    Action, ChannelKind, FileAnswer, FileError, FileWork, Login, LoginError, Machine, Outcome, Rights, Settings, Tls,
+    TransferError, What,
 };
 use verbena_terms::Time;
 
@@ -292,4 +292,39 @@ fn bytes_behind_auth_in_clear_close() {
     assert_eq!((codes(&actions), actions.last()), (vec!["234".into()], Some(&Action::StartTls)));
     script.machine.secured(at(0));
     assert_eq!(script.codes("USER a"), ["331"]);
+}
+
+/// What a client at an address gets of all channels, by whether its data is private and its rate limited.
+#[test]
+fn channels_are_those_that_may_be_used() {
+    use ChannelKind::{Descriptor, Quic, Tcp};
+    let all = "TPRT descriptor,tcp+quic 1-16";
+    for (peer, is_private, rate, found) in [
+        ("192.0.2.9", false, None, vec![vec![Tcp, Quic]]),
+        ("192.0.2.9", true, None, vec![vec![Quic]]),
+        ("192.0.2.1", false, None, vec![vec![Descriptor], vec![Tcp, Quic]]),
+        ("192.0.2.1", true, None, vec![vec![Descriptor], vec![Tcp, Quic]]),
+        ("127.0.0.1", true, None, vec![vec![Descriptor], vec![Tcp, Quic]]),
+        // What is copied passes no rate.
+        ("192.0.2.1", false, Some(1000), vec![vec![Tcp, Quic]]),
+    ] {
+        let mut script = Script::new(Settings { peer: peer.parse().unwrap(), tls: Tls::Allowed, ..settings() });
+        if is_private {
+            assert!(script.say("AUTH TLS").contains(&Action::StartTls));
+            script.machine.secured(at(0));
+            assert_eq!([script.codes("PBSZ 0"), script.codes("PROT P")].concat(), ["200", "200"]);
+        }
+        script.say("USER a");
+        script.say("PASS b");
+        script.machine.outcome(Outcome::Login(Ok(Login { rate, ..Login::default() })), at(0));
+        script.machine.actions();
+        assert_eq!(script.say(all), [Action::ListenSession { channels: found, first: 1, most: 16 }], "{peer}");
+        script.machine.outcome(Outcome::Session(Vec::new()), at(0));
+        assert_eq!(script.replies(), ["425"]);
+        // Descriptors have no other channel beside them.
+        let [Action::ListenSession { channels, .. }] = &script.say("TPRT quic+descriptor 1")[..] else {
+            panic!("no session");
+        };
+        assert_eq!(channels, &[vec![Quic]]);
+    }
 }

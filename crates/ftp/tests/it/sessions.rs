@@ -87,17 +87,21 @@ fn a_tree_goes_over_the_channel_that_the_client_likes_best() {
         (vec![ChannelKind::Quic], "quic"),
         (vec![ChannelKind::Quic, ChannelKind::Tcp], "quic"),
         (vec![ChannelKind::Tcp, ChannelKind::Quic], "tcp"),
+        (vec![ChannelKind::Descriptor, ChannelKind::Tcp], "descriptor"),
         (vec![], "tcp"),
     ] {
         for streams in [None, Some(3)] {
+            // Without a channel, and without a number of streams, files are handed over on one machine.
+            let found = if channels.is_empty() && streams.is_none() { "descriptor" } else { found };
+            let streams = streams.filter(|_| found != "descriptor");
             let mut put = copying(server.address, "in/tree", &here, Direction::Put);
             (put.channels, put.streams) = (channels.clone(), streams);
             let sent = copy(&put, &mut |_| true).unwrap();
             assert_eq!((sent.files, sent.failures), (5, vec![]));
             assert!(sent.notes[0].starts_with(found), "{:?}", sent.notes);
             assert_eq!(sent.channel.map(ChannelKind::name), Some(found));
-            let is_why = sent.notes[0].contains("quic where packets are lost");
-            assert_eq!(is_why, channels.is_empty(), "{:?}", sent.notes);
+            let why = if found == "descriptor" { "of one user" } else { "quic where packets are lost" };
+            assert_eq!(sent.notes[0].contains(why), channels.is_empty(), "{:?}", sent.notes);
             assert!(streams.is_none_or(|streams| sent.streams == streams), "{}", sent.streams);
             let mut get = CopyOptions { direction: Direction::Get, local: back.clone(), ..put };
             get.remote.path = "in/tree".into();
@@ -110,6 +114,40 @@ fn a_tree_goes_over_the_channel_that_the_client_likes_best() {
             std::fs::remove_file(back.join("big")).unwrap();
         }
     }
+}
+
+#[test]
+fn files_are_not_handed_over_to_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: this needs root");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let [root, here] = ["root", "here"].map(|name| directory.path().join(name));
+    [&root, &here].iter().for_each(|path| std::fs::create_dir(path).unwrap());
+    fill(&here, 100_000);
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(directory.path(), open).unwrap();
+    let server = Running::start(options(&root));
+    let mut put = copying(server.address, "in", &here, Direction::Put);
+    (put.channels, put.streams) = (vec![], None);
+    let copied = std::thread::spawn(move || {
+        // Of this thread alone, and of those that it starts.
+        let user = rustix::process::Uid::from_raw(1000);
+        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+        let named = CopyOptions { channels: vec![ChannelKind::Descriptor], ..put.clone() };
+        (copy(&put, &mut |_| true).unwrap(), copy(&named, &mut |_| true).unwrap_err().to_string())
+    });
+    let (sent, refused) = copied.join().unwrap();
+    same(&here, &root.join("in"));
+    assert_eq!(sent.channel, Some(ChannelKind::Tcp));
+    let why = "the other side is a process of user 0, and this one of 1000";
+    assert!(
+        sent.notes[0].starts_with("descriptor cannot be used: ") && sent.notes[0].ends_with(why),
+        "{:?}",
+        sent.notes
+    );
+    assert!(refused.contains(why), "{refused}");
 }
 
 /// The client of the test below, in a process of its own.
@@ -181,7 +219,7 @@ fn strangers_at_the_port_of_a_session_hold_up_nobody() {
     std::fs::write(directory.path().join("tree/a"), "secret").unwrap();
     let server = Running::start(options(directory.path()));
     let mut client = Client::anonymous(server.address);
-    assert!(client.expect("FEAT", "211").contains(" TPRT tcp,quic\r\n"));
+    assert!(client.expect("FEAT", "211").contains(" TPRT descriptor,tcp,quic\r\n"));
     client.expect("TPRT verbs,xdp 1", "504");
     client.expect("TPRT tcp 17", "501");
     client.expect("TPRT tcp 4-2", "501");

@@ -35,6 +35,29 @@ fn no_file_is_wrong_and_every_one_comes_to_its_end() {
 }
 
 #[test]
+fn no_file_that_is_handed_over_is_wrong() {
+    let mut stored = 0;
+    for seed in 0..seeds() {
+        let verdict = World::handed_over(seed, Rules::ALL).run(FAULTS);
+        assert!(verdict.wrong == 0 && verdict.damaged == 0 && !verdict.is_stuck, "seed {seed}: {verdict:?}");
+        assert_eq!(verdict.sent, 0, "seed {seed}: bytes went over a stream");
+        stored += verdict.stored;
+    }
+    assert!(stored > seeds(), "{stored}");
+}
+
+/// Each rule that holds without a wire, switched off.
+#[test]
+fn without_a_rule_what_is_handed_over_is_wrong() {
+    let seen = |rules: Rules, faults: Faults| {
+        assert!((0..3000).any(|seed| World::handed_over(seed, rules).run(faults).wrong > 0), "{rules:?}");
+    };
+    seen(Rules { last_look: false, ..Rules::ALL }, Faults { change: 30, ..QUIET });
+    seen(Rules { hash_claims: false, ..Rules::ALL }, Faults { flip: 0, change: 0, ..FAULTS });
+    seen(Rules { owner: false, ..Rules::ALL }, Faults { power: 0, flip: 0, ..FAULTS });
+}
+
+#[test]
 fn without_faults_nothing_is_sent_twice() {
     for seed in 0..50 {
         let verdict = World::new(seed, Rules::ALL).run(QUIET);

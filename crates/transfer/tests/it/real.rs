@@ -102,7 +102,7 @@ fn tree(root: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
 
 /// Asserts that two trees are equal, and names what is not.
 #[track_caller]
-fn same(from: &Path, to: &Path) {
+pub fn same(from: &Path, to: &Path) {
     let (from, to) = (tree(from), tree(to));
     let names: std::collections::BTreeSet<&Vec<u8>> = from.keys().chain(to.keys()).collect();
     for name in names {
@@ -115,7 +115,12 @@ fn same(from: &Path, to: &Path) {
     }
 }
 
-fn fill(root: &Path, chance: &mut Pcg64) {
+/// A source of chance.
+pub fn chance(seed: u64) -> Pcg64 {
+    Pcg64::seed_from_u64(seed)
+}
+
+pub fn fill(root: &Path, chance: &mut Pcg64) {
     let mut random = |size: usize| (0..size).map(|_| chance.next_u64() as u8).collect::<Vec<u8>>();
     std::fs::create_dir_all(root.join("deep/er")).unwrap();
     for (name, size) in [

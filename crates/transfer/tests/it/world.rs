@@ -79,6 +79,7 @@ struct Session {
 pub struct World {
     chance: Pcg64,
     rules: Rules,
+    is_handed_over: bool,
     sources: Vec<Source>,
     stored: Vec<Stored>,
     inodes: BTreeMap<u64, Vec<u8>>,
@@ -100,6 +101,11 @@ impl World {
         world
     }
 
+    /// The receiver copies from the sources themselves.
+    pub fn handed_over(seed: u64, rules: Rules) -> World {
+        World { is_handed_over: true, ..World::new(seed, rules) }
+    }
+
     /// Many small files, every other one of which cannot be stored.
     pub fn crowded(seed: u64, rules: Rules) -> World {
         let mut world = World::empty(seed, rules);
@@ -118,6 +124,7 @@ impl World {
         World {
             chance: Pcg64::seed_from_u64(seed),
             rules,
+            is_handed_over: false,
             sources: Vec::new(),
             stored: Vec::new(),
             inodes: BTreeMap::new(),
@@ -260,6 +267,7 @@ impl World {
         settings.small = 1500;
         settings.record_every = 2;
         settings.rules = self.rules;
+        settings.is_handed_over = self.is_handed_over;
         self.next_session += 1;
         let mut sender = Sender::new(settings);
         let mut sources = BTreeMap::new();
@@ -414,6 +422,23 @@ impl World {
                 }
                 content[offset as usize..end].copy_from_slice(&data);
                 receiver.written(file, chunk, Ok(chunk_hash(&data, offset, is_whole_file)));
+                self.check(which);
+            }
+            ReceiverAction::Copy { file, chunk, offset, length, is_whole_file } => {
+                let (which, inode, owner) = session.open[&file];
+                if self.rules.owner && self.stored[which].owner != owner {
+                    return receiver.copied(file, chunk, Err(Failure::TakenOver));
+                }
+                let source = &self.sources[which].content;
+                let (from, end) = ((offset as usize).min(source.len()), source.len().min((offset + length) as usize));
+                let data = source[from..end].to_vec();
+                let content = self.inodes.entry(inode).or_default();
+                if content.len() < offset as usize + data.len() {
+                    content.resize(offset as usize + data.len(), 0);
+                }
+                content[offset as usize..offset as usize + data.len()].copy_from_slice(&data);
+                let is_all = data.len() as u64 == length;
+                receiver.copied(file, chunk, Ok(is_all.then(|| chunk_hash(&data, offset, is_whole_file))));
                 self.check(which);
             }
             ReceiverAction::Record { file, hashes, .. } => {
