@@ -13,6 +13,8 @@ const NAME: &str = "half-a-gib";
 const GB: f64 = 1e9;
 /// What is wanted of our channel with its proof, beside GridFTP.
 const OVER_GRIDFTP: f64 = 1.4;
+/// And of files that are handed over, beside our own channel of TCP.
+const HANDED_OVER: f64 = 0.6;
 
 /// Seconds of processor time for a gigabyte.
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +116,14 @@ fn summarise(turns: &[Turn], rounds: &[Vec<Taken>], findings: &mut Findings) {
     };
     for direction in Direction::BOTH {
         let Some(ours) = both(Way::Ours("tcp"), direction) else { continue };
+        let over_tcp = both(Way::Ours("descriptor"), direction).and_then(|handed| Spread::ratio(&handed, &ours));
+        if let Some(spread) = over_tcp {
+            let text = format!("at most {HANDED_OVER}, our own");
+            let reason = "the proof is most of what is left, and it is the same".to_owned();
+            let claim = Some(Claim::at_most(HANDED_OVER, &text, &spread, reason));
+            let what = "processor time of both ends, descriptors handed over, over our own tcp".to_owned();
+            findings.ratios.push(Ratio { what, under: direction.name().into(), spread, claim });
+        }
         for other in [Way::GridFtp(1), Way::Vsftpd, Way::Cp] {
             let Some(spread) = both(other, direction).and_then(|other| Spread::ratio(&ours, &other)) else { continue };
             let text = format!("at most {OVER_GRIDFTP} with the proof, our own");

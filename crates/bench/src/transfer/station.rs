@@ -36,8 +36,16 @@ pub(super) enum Way {
 }
 
 impl Way {
-    pub(super) const ALL: [Way; 7] =
-        [Way::Ours("tcp"), Way::Ours("quic"), Way::CurlAtOurs, Way::GridFtp(1), Way::GridFtp(4), Way::Vsftpd, Way::Cp];
+    pub(super) const ALL: [Way; 8] = [
+        Way::Ours("descriptor"),
+        Way::Ours("tcp"),
+        Way::Ours("quic"),
+        Way::CurlAtOurs,
+        Way::GridFtp(1),
+        Way::GridFtp(4),
+        Way::Vsftpd,
+        Way::Cp,
+    ];
 
     pub(super) fn name(self) -> String {
         match self {
