@@ -214,15 +214,16 @@ impl Known {
         self.changed.notify_one();
     }
 
-    /// The name of a table as the log of the database has it. A partition is its root.
-    pub fn table(&self, space: &[u8], table: &[u8]) -> Vec<u8> {
+    /// The name of a table as the log of the database has it. A partition is its root. `None`: it is not known, as one that was just made.
+    pub fn table(&self, space: &[u8], table: &[u8]) -> Option<Vec<u8>> {
         let state = self.state.lock();
-        let Some((_, catalog)) = &state.catalog else { return Schema::name(space, table) };
+        let (_, catalog) = state.catalog.as_ref()?;
         let name = match catalog.schema.folds_tables {
             true => Schema::name(&space.to_ascii_lowercase(), &table.to_ascii_lowercase()),
             false => Schema::name(space, table),
         };
-        catalog.schema.tables.get(&name).and_then(|table| table.root.clone()).unwrap_or(name)
+        let table = catalog.schema.tables.get(&name)?;
+        Some(table.root.clone().unwrap_or(name))
     }
 
     fn version(&self) -> u64 {

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -153,6 +154,7 @@ impl Database {
                     known: known.clone(),
                     seen,
                     is_read: is_captured,
+                    is_followed: AtomicBool::new(false),
                 })
             }
             false => None,
@@ -273,7 +275,7 @@ fn tls(certificates: Option<&Arc<Certificates>>, upstream: &Address) -> Result<T
     let clients = certificates.map(|certificates| certificates.server(&[b"postgresql"])).transpose();
     let clients = clients.map_err(|error| DatabaseError::Setting { key: "tls_cert", problem: error.to_string() })?;
     let server = upstream.trust.as_ref().map(|trust| (trust.client.clone(), trust.name.clone()));
-    Ok(Tls { clients, server })
+    Ok(Tls { clients, server, server_is_near: upstream.socket.is_some() })
 }
 
 /// Reads certificates again when their files change.

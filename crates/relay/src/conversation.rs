@@ -72,7 +72,12 @@ pub struct Encryption {
     pub clients: bool,
     /// Nothing is sent to the server in clear but the request for TLS.
     pub server: bool,
+    /// The server is reached by a socket of this machine, on which nobody else listens.
+    pub server_is_near: bool,
 }
+
+/// Why a login ends in which a client would send its password by TLS, and the relay would send it on in clear.
+pub(crate) const BARE_PASSWORD: &str = "verbena: this login sends the password itself, and there is no TLS between the relay and the database: ask for TLS in database.to";
 
 /// What is known of a bracketed command when its bracket ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

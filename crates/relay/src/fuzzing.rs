@@ -4,7 +4,7 @@
 //! input:  step*      step: code : 1, and behind a code of bytes  length : 1 | bytes
 //! code, its lowest three bits:  0, 1 the client's bytes   2, 3 the server's   4 the bracket is begun or not
 //!                               5 its end is confirmed or not   6 the client closes   7 the server closes
-//! The first code also says where there is TLS: 0x40 for clients, 0x80 with the server.
+//! The first code also says where there is TLS: 0x40 for clients, 0x80 with the server; 0x20: the server is near.
 //! ```
 
 use crate::mysql::Mysql;
@@ -50,7 +50,7 @@ pub fn postgres_conversation(input: &[u8]) -> Reached {
 
 fn encryption(input: &[u8]) -> Encryption {
     let first = input.first().copied().unwrap_or_default();
-    Encryption { clients: first & 0x40 != 0, server: first & 0x80 != 0 }
+    Encryption { clients: first & 0x40 != 0, server: first & 0x80 != 0, server_is_near: first & 0x20 != 0 }
 }
 
 /// Holds what has one of these words, and looks at each value of a row.

@@ -238,7 +238,8 @@ impl<B: Bracket, C: Conversation<Write = B::Write>> Connection<B, C> {
             }
             let is_flushed = self.machine.to_client().is_empty()
                 && self.machine.to_server().is_empty()
-                && !(client_writes && client.owes());
+                && !(client_writes && client.owes())
+                && !(server_writes && server.owes());
             if let Some(at) = pending.closes_at
                 && (is_flushed || at <= Instant::now())
                 && matches!(pending.held, Held::None)
@@ -338,8 +339,11 @@ impl<B: Bracket, C: Conversation<Write = B::Write>> Connection<B, C> {
         let to_server = self.machine.to_server().len();
         let is_read = *self.reads.borrow_and_update();
         let encrypts = pending.encrypts.as_ref().map(|(end, _)| *end);
-        let reads_client =
-            is_read && is_open && to_server == 0 && encrypts != Some(End::Client) && self.machine.reads_client();
+        let is_roomy = to_server == 0 && to_client < self.limits.buffer_bytes;
+        let takes_client =
+            is_read && is_open && is_roomy && encrypts != Some(End::Client) && self.machine.reads_client();
+        // What it is told at the end goes when its handshake is over.
+        let reads_client = takes_client || client.is_agreeing() && to_client > 0;
         let reads_server = is_open && to_client < self.limits.buffer_bytes && encrypts != Some(End::Server);
         // What a handshake keeps from being written goes when something was read.
         let writes_client = to_client > 0 && !client.is_agreeing() || client.owes();

@@ -16,12 +16,18 @@ pub struct Tls {
     pub clients: Option<Arc<ServerConfig>>,
     /// With the server, which has to prove that it has this name.
     pub server: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    /// The server is reached by a socket of this machine.
+    pub server_is_near: bool,
 }
 
 impl Tls {
     /// At which ends.
     pub fn encryption(&self) -> Encryption {
-        Encryption { clients: self.clients.is_some(), server: self.server.is_some() }
+        Encryption {
+            clients: self.clients.is_some(),
+            server: self.server.is_some(),
+            server_is_near: self.server_is_near,
+        }
     }
 
     fn at(&self, end: End) -> Result<Connection, rustls::Error> {

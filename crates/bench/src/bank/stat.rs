@@ -11,7 +11,7 @@ use crate::run::Plan;
 use crate::stats::{RoundSummary, Spread};
 
 /// Files, in a quick run and in one that takes its time. The paper has 262,144.
-const FILES: [usize; 2] = [256, 16_384];
+const FILES: [usize; 2] = [64, 16_384];
 const LONG: Duration = Duration::from_secs(120);
 /// Clients, the most of which the paper has.
 const CLIENTS: [usize; 3] = [1, 8, 64];

@@ -6,8 +6,8 @@
 //! When the log has passed the moment at which a commit was answered, the commit has come, or wrote nothing, and is dropped. If no transaction was taken for it, one that was taken for another, which is still to come, was
 //! its own: the other is expected again.
 //!
-//! **Weaker than a hold.** A transaction that goes around the relay may be taken for a commit of the relay's that touches the same, and the commit, when it comes, counts for it: then one is found, and one
-//! purge of the same tables, as there should be. Only if that commit wrote nothing is none found. So nothing rests on this: it is a net for what should not be done.
+//! **Weaker than a hold.** A transaction that goes around the relay may be taken for a commit of the relay's that touches the same, and the commit, when it comes, is found in its place: what was taken for it is purged
+//! too. Only if that commit wrote nothing is none found. So nothing rests on this: it is a net for what should not be done.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -44,6 +44,18 @@ impl Written {
         }
     }
 
+    /// More than is known.
+    pub(crate) fn everything() -> Written {
+        Written { tables: BTreeSet::new(), is_more: true }
+    }
+
+    fn join(&mut self, other: &Written) {
+        self.is_more |= other.is_more;
+        for (table, kind) in &other.tables {
+            self.add(table.clone(), *kind);
+        }
+    }
+
     pub(crate) fn is_nothing(&self) -> bool {
         self.tables.is_empty() && !self.is_more
     }
@@ -77,8 +89,11 @@ impl Expected {
 /// The commits that are expected in the log.
 #[derive(Debug, Default)]
 pub(crate) struct Around {
+    /// In the order of their numbers.
     expected: VecDeque<Expected>,
     next: u64,
+    /// The log is read: without that nothing is expected in it.
+    is_read: bool,
 }
 
 /// Commits that are remembered. Beyond it the oldest go, and are found to have gone around: right, and a purge too many.
@@ -87,6 +102,9 @@ const EXPECTED: usize = 65_536;
 impl Around {
     /// A commit that touches this is about to be forwarded.
     pub(crate) fn held(&mut self, names: Names) -> u64 {
+        if !self.is_read {
+            return 0;
+        }
         if self.expected.len() == EXPECTED {
             self.expected.pop_front();
         }
@@ -97,29 +115,52 @@ impl Around {
 
     /// The database has answered it by now, or it is known that it never will.
     pub(crate) fn answered(&mut self, number: u64, now: Time) {
-        if let Some(expected) = self.expected.iter_mut().find(|expected| expected.number == number) {
-            expected.answered = Some(now);
+        if let Ok(place) = self.expected.binary_search_by_key(&number, |expected| expected.number) {
+            self.expected[place].answered = Some(now);
         }
+    }
+
+    /// The log is read from now on.
+    pub(crate) fn begins(&mut self) {
+        self.is_read = true;
+    }
+
+    /// It is not read any more: what will have been written until it is again is not known.
+    pub(crate) fn rests(&mut self) {
+        self.is_read = false;
+        self.expected.retain(|expected| expected.answered.is_none());
     }
 
     /// It was never forwarded.
     pub(crate) fn unsent(&mut self, number: u64) {
-        self.expected.retain(|expected| expected.number != number);
+        if let Ok(place) = self.expected.binary_search_by_key(&number, |expected| expected.number) {
+            self.expected.remove(place);
+        }
     }
 
-    /// Whether the log shows a transaction of the relay's with this one.
-    pub(crate) fn committed(&mut self, written: &Written) -> bool {
-        self.take(written, |names| *names != Names::Everything && covers(names, written))
-            || self.take(written, |names| *names == Names::Everything)
+    /// The log shows a transaction. Nothing, if it is one of the relay's; else what went around: it, and what was taken for commits that may as well have written this one.
+    pub(crate) fn committed(&mut self, written: &Written) -> Option<Written> {
+        let is_ours = self.take(written, |names| *names != Names::Everything && covers(names, written))
+            || self.take(written, |names| *names == Names::Everything);
+        if is_ours {
+            return None;
+        }
+        let others = self.expected.iter().filter(|expected| covers(&expected.names, written));
+        let taken = others.filter_map(|expected| expected.came.as_ref());
+        let mut around = written.clone();
+        taken.for_each(|came| around.join(came));
+        Some(around)
     }
 
-    /// Whether the relay has held a definition that the log shows: the oldest commit that changes the catalog, or touches everything.
+    /// Whether the relay has held a definition that the log shows: the oldest commit that changes the catalog or a whole table, or touches everything.
     pub(crate) fn defined(&mut self) -> bool {
         let is_definition = |names: &Names| match names {
             Names::Everything => true,
-            Names::Of(tables) => tables.contains_key(CATALOG),
+            Names::Of(tables) => {
+                tables.contains_key(CATALOG) || tables.values().any(|names| names.contains(&Name::Table))
+            }
         };
-        self.take(&Written { is_more: true, ..Written::default() }, is_definition)
+        self.take(&Written::everything(), is_definition)
     }
 
     fn take(&mut self, written: &Written, is_it: impl Fn(&Names) -> bool) -> bool {

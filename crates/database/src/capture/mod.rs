@@ -10,12 +10,14 @@ mod mysql;
 mod pgoutput;
 mod postgres;
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 use verbena_content::Change;
 use verbena_content::service::Content;
 use verbena_metrics::{Counter, Family};
@@ -113,6 +115,8 @@ pub(crate) struct Capture {
     pub seen: Family<Counter, 1>,
     /// Clients may be read: the log is read, or was not there for a while.
     pub is_read: watch::Sender<bool>,
+    /// The log is being read.
+    pub is_followed: AtomicBool,
 }
 
 impl Capture {
@@ -120,6 +124,7 @@ impl Capture {
     pub(crate) async fn run(self, address: Address) {
         let mut complaints = Complaints::every(SAYS_EVERY);
         let mut last = None;
+        let mut waits_until = Instant::now() + PATIENCE;
         loop {
             let follows = async {
                 match address.product {
@@ -127,28 +132,52 @@ impl Capture {
                     Product::PostgreSql => postgres::follow(&self, &address).await,
                 }
             };
-            // Clients wait a while for a log that is not there: they may be at another database than before.
-            let gives_up = async {
-                sleep(PATIENCE).await;
-                self.is_read.send_replace(true);
-                std::future::pending().await
-            };
-            let error = tokio::select! { error = follows => error, error = gives_up => error };
+            let error =
+                tokio::select! { error = follows => error, never = self.gives_up(waits_until) => match never {} };
+            self.all(Around::rests);
+            match error {
+                // What is wrong with the settings stays wrong.
+                CaptureError::Setting(_) => waits_until = Instant::now(),
+                // It was read until now: clients wait for it, since they may be at another database.
+                _ if self.is_followed.swap(false, Ordering::Relaxed) => {
+                    waits_until = Instant::now() + PATIENCE;
+                    self.is_read.send_replace(false);
+                }
+                _ => {}
+            }
             if complaints.another(BootClock.now()).is_some() {
                 tracing::warn!(database = %address, %error, "the database's log is not read (database.capture): changes that go around the relay are not seen");
             }
-            // What is wrong with the settings stays wrong.
-            self.is_read.send_replace(matches!(error, CaptureError::Setting(_)));
-            sleep(AGAIN).await;
+            tokio::select! { () = sleep(AGAIN) => {}, never = self.gives_up(waits_until) => match never {} };
         }
     }
 
-    /// The log is read from here on. `follows` says that nothing was missed.
-    async fn begins(&self, follows: bool) {
+    /// Clients wait until then for a log that is not read, and no longer.
+    async fn gives_up(&self, until: Instant) -> Infallible {
+        sleep_until(until).await;
+        self.is_read.send_replace(true);
+        std::future::pending().await
+    }
+
+    fn all(&self, act: impl FnOnce(&mut Around)) {
+        if let Some(around) = &self.held.0 {
+            act(&mut around.lock());
+        }
+    }
+
+    /// The log is read from here on, from where it stood at this moment or later. `follows` says that nothing was missed.
+    async fn begins(&self, follows: bool, at: Time) {
+        self.all(|around| {
+            around.begins();
+            if !follows {
+                around.passed(at);
+            }
+        });
         if !follows {
             self.known.moved();
             self.purge(&Names::Everything).await;
         }
+        self.is_followed.store(true, Ordering::Relaxed);
         self.is_read.send_replace(true);
     }
 
@@ -157,11 +186,13 @@ impl Capture {
         if written.is_nothing() {
             return;
         }
-        let is_ours = self.held.0.as_ref().is_some_and(|around| around.lock().committed(written));
-        if is_ours {
+        let Some(around) = self.held.0.as_ref().and_then(|around| around.lock().committed(written)) else {
             return self.seen.with(["relay"]).increment();
+        };
+        if around.is_more {
+            self.known.moved();
         }
-        let names = written.names();
+        let names = around.names();
         tracing::warn!(
             touches = said(&names).join("; "),
             told,
@@ -189,9 +220,7 @@ impl Capture {
 
     /// The log was read up to where it stood at this moment.
     fn passed(&self, at: Time) {
-        if let Some(around) = &self.held.0 {
-            around.lock().passed(at);
-        }
+        self.all(|around| around.passed(at));
     }
 
     fn is_waiting(&self) -> bool {

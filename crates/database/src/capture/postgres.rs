@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::{Client, Row};
 use verbena_terms::{BootClock, Clock};
 
@@ -22,6 +22,10 @@ use crate::explain::spoken;
 const ASKS_EVERY: Duration = Duration::from_millis(20);
 /// How long an answer may take.
 const SILENCE: Duration = Duration::from_secs(10);
+/// How long the server may take to begin a log, and to read it.
+const SLOT: Duration = Duration::from_secs(60);
+/// It rests so many times as long as it took.
+const PAUSES: u32 = 4;
 /// Changes that are asked for at once; the rest of a transaction comes too.
 const AT_ONCE: i32 = 10_000;
 /// What the database has to publish.
@@ -38,7 +42,8 @@ pub(super) async fn follow(capture: &Capture, address: &Address) -> CaptureError
 }
 
 async fn try_follow(capture: &Capture, address: &Address) -> Result<std::convert::Infallible, CaptureError> {
-    let (client, carrier) = catalog::postgres_connection(address).await?;
+    let connected = timeout(SILENCE, catalog::postgres_connection(address)).await;
+    let (client, carrier) = connected.map_err(|_| CaptureError::Silent)??;
     let read = read(capture, &client).await;
     carrier.abort();
     read
@@ -48,19 +53,25 @@ async fn read(capture: &Capture, client: &Client) -> Result<std::convert::Infall
     check(client).await?;
     let slot = format!("verbena_{:016x}", RandomState::new().hash_one(std::process::id()));
     let made = format!("SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput', true)");
-    client.batch_execute(&made).await?;
+    let at = BootClock.now();
+    // It waits for the transactions that are open. A server that is not told the end of this connection finds out for itself, and drops the slot.
+    client
+        .batch_execute("SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10; SET tcp_keepalives_count = 3")
+        .await?;
+    timeout(SLOT, client.batch_execute(&made)).await.map_err(|_| CaptureError::Silent)??;
     let changes = format!(
         "SELECT data FROM pg_logical_slot_get_binary_changes('{slot}', NULL, {AT_ONCE}, 'proto_version', '1', 'publication_names', '{PUBLICATION}')"
     );
     let changes = client.prepare(&changes).await?;
-    capture.begins(false).await;
+    capture.begins(false, at).await;
     let mut log = Log::default();
-    let mut asks = interval(ASKS_EVERY);
-    asks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut pause = ASKS_EVERY;
     loop {
-        asks.tick().await;
-        let at = BootClock.now();
-        let rows = timeout(SILENCE, client.query(&changes, &[])).await.map_err(|_| CaptureError::Silent)??;
+        sleep(pause).await;
+        let (at, began) = (BootClock.now(), Instant::now());
+        let rows = timeout(SLOT, client.query(&changes, &[])).await.map_err(|_| CaptureError::Silent)??;
+        // Each time the server reads its log from the oldest transaction that is open.
+        pause = ASKS_EVERY.max(PAUSES * began.elapsed());
         let is_all = rows.len() < AT_ONCE as usize;
         log.take(capture, &rows).await?;
         if is_all {
@@ -71,7 +82,8 @@ async fn read(capture: &Capture, client: &Client) -> Result<std::convert::Infall
 
 async fn check(client: &Client) -> Result<(), CaptureError> {
     let settings = format!(
-        "SELECT current_setting('wal_level'), (SELECT count(*) FROM pg_publication WHERE pubname = '{PUBLICATION}')::text"
+        "SELECT current_setting('wal_level'), (SELECT count(*) FROM pg_publication WHERE pubname = '{PUBLICATION}' \
+         AND puballtables AND pubinsert AND pubupdate AND pubdelete AND pubtruncate)::text"
     );
     for [level, publications] in catalog::rows(client, &settings).await? {
         if level != "logical" {
@@ -81,7 +93,7 @@ async fn check(client: &Client) -> Result<(), CaptureError> {
         }
         if publications == "0" {
             return Err(CaptureError::Setting(format!(
-                "the database has no publication {PUBLICATION}: CREATE PUBLICATION {PUBLICATION} FOR ALL TABLES. Tables without a primary key want ALTER TABLE ... REPLICA IDENTITY FULL first, or they cannot be updated any more"
+                "the database has no publication {PUBLICATION} of all tables and all that is done to them: CREATE PUBLICATION {PUBLICATION} FOR ALL TABLES. Tables without a primary key want ALTER TABLE ... REPLICA IDENTITY FULL first, or they cannot be updated any more"
             )));
         }
     }
@@ -91,8 +103,8 @@ async fn check(client: &Client) -> Result<(), CaptureError> {
 /// What was read of the log.
 #[derive(Default)]
 struct Log {
-    /// The names of tables by their numbers.
-    tables: HashMap<u32, Vec<u8>>,
+    /// The schemas and names of tables by their numbers.
+    tables: HashMap<u32, (Vec<u8>, Vec<u8>)>,
     written: Written,
     /// The first row of each table.
     told: Vec<String>,
@@ -106,10 +118,14 @@ impl Log {
             match message(data).ok_or_else(malformed)? {
                 Message::Begin => (self.written, self.told) = Default::default(),
                 Message::Relation { table, schema, name } => {
-                    self.tables.insert(table, capture.known.table(schema, name));
+                    self.tables.insert(table, (schema.to_vec(), name.to_vec()));
                 }
                 Message::Row { table, kind, values } => {
-                    let name = self.tables.get(&table).ok_or_else(malformed)?;
+                    let (schema, name) = self.tables.get(&table).ok_or_else(malformed)?;
+                    let Some(name) = &capture.known.table(schema, name) else {
+                        self.written.is_more = true;
+                        continue;
+                    };
                     if !self.written.tables.iter().any(|(known, _)| known == name) {
                         self.told.push(format!("{} {}", spoken(name), said(&values)));
                     }
@@ -117,8 +133,11 @@ impl Log {
                 }
                 Message::Truncate { tables } => {
                     for table in tables {
-                        let name = self.tables.get(&table).ok_or_else(malformed)?;
-                        self.written.add(name.clone(), Kind::Table);
+                        let (schema, name) = self.tables.get(&table).ok_or_else(malformed)?;
+                        match capture.known.table(schema, name) {
+                            Some(name) => self.written.add(name, Kind::Table),
+                            None => self.written.is_more = true,
+                        }
                     }
                 }
                 Message::Commit => {

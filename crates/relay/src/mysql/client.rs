@@ -3,6 +3,7 @@
 use super::packets::Piece;
 use super::*;
 use super::{login, wire};
+use crate::conversation::BARE_PASSWORD;
 use crate::{Command, Kind, Verdict};
 
 /// What the relay does with a command that the judge lets through.
@@ -159,6 +160,9 @@ impl<J: Judge> Mysql<J> {
         let may_encrypt = self.encryption.clients && !self.has_encrypted_client;
         match login::response(&mut raw, self.offer, self.has_encrypted_client).filter(|_| is_whole) {
             Some(login::Response::Login(agreed)) => {
+                if self.would_bare_passwords() && login::names_bare_password(&raw) {
+                    return self.refuse_bare_password();
+                }
                 self.agreed = agreed;
                 self.judge.login(&login::session(&raw));
                 raw[HEAD - 1] = raw[HEAD - 1].wrapping_sub(self.ahead());
@@ -178,6 +182,17 @@ impl<J: Judge> Mysql<J> {
             Some(login::Response::Encrypt) => self.close(Some(Error::Client("encryption that was not offered"))),
             None => self.close(Some(Error::Client("no response to a greeting"))),
         }
+    }
+
+    /// What the client sends by TLS goes to the server in clear, over a network.
+    pub(super) fn would_bare_passwords(&self) -> bool {
+        self.has_encrypted_client && !self.encryption.server && !self.encryption.server_is_near
+    }
+
+    pub(super) fn refuse_bare_password(&mut self) {
+        let sequence = self.client_packets.sequence.wrapping_add(1);
+        self.gate.to_client.extend_from_slice(&wire::error(sequence, UNREACHABLE, b"HY000", BARE_PASSWORD));
+        self.close(None);
     }
 
     /// By how much the numbers of the client's packets in a login are ahead of those for the server: each end that is encrypted counts one request more.

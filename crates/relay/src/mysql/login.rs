@@ -128,6 +128,21 @@ pub(crate) fn request(login: &mut [u8]) -> Vec<u8> {
     packet(login[HEAD - 1].wrapping_sub(1), &login[HEAD..HEAD + 32])
 }
 
+/// Methods of authentication in which a client sends its password itself where there is TLS.
+const BARE: [&[u8]; 3] = [b"mysql_clear_password", b"sha256_password", b"dialog"];
+
+/// Whether the server asks for the password itself: by a switch to another method, or because caching_sha2_password has no
+/// proof in its cache.
+pub(crate) fn asks_for_password(payload: &[u8]) -> bool {
+    let is_switch = |method: &&[u8]| payload[1..].strip_prefix(*method).is_some_and(|rest| rest.first() == Some(&0));
+    payload == [1, 4] || payload.first() == Some(&0xFE) && BARE.iter().any(is_switch)
+}
+
+/// Whether a login goes by such a method at once.
+pub(crate) fn names_bare_password(raw: &[u8]) -> bool {
+    BARE.iter().any(|method| raw.windows(method.len() + 2).any(|part| part == [b"\0", *method, b"\0"].concat()))
+}
+
 const CONNECT_WITH_DATABASE: u32 = 1 << 3;
 const SECURE_CONNECTION: u32 = 1 << 15;
 const PROOF_WITH_LENGTH: u32 = 1 << 21;

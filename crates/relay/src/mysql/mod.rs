@@ -194,6 +194,10 @@ impl<J: Judge> Conversation for Mysql<J> {
                 self.has_encrypted_client = true;
                 self.phase = Phase::Response;
             }
+            // Part of a packet that came in clear would stand before what is encrypted.
+            (Phase::Encrypting(End::Server), End::Server) if !self.server_packets.is_empty() => {
+                self.close(Some(Error::Server("bytes in clear behind the request for TLS")));
+            }
             (Phase::Encrypting(End::Server), End::Server) => {
                 self.phase = Phase::Login;
                 self.gate.to_server.append(&mut self.login);

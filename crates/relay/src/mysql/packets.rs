@@ -57,6 +57,11 @@ impl Packets {
         self.long.is_some()
     }
 
+    /// Nothing has come of a packet that is not complete.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.long.is_none() && (self.is_spent || self.partial.is_empty())
+    }
+
     /// The next piece, taken from the front of `input`. `None` uses up `input`.
     pub(crate) fn next<'a, 'i: 'a>(&'a mut self, input: &mut &'i [u8]) -> Option<Piece<'a>> {
         if self.is_spent {

@@ -81,6 +81,9 @@ impl<J: Judge> Mysql<J> {
 
     fn login(&mut self, raw: &[u8], is_whole: bool) {
         let payload = &raw[HEAD..];
+        if self.would_bare_passwords() && login::asks_for_password(payload) {
+            return self.refuse_bare_password();
+        }
         match payload.first() {
             Some(0x00) => {
                 let Some(status) = wire::ok_status(payload).filter(|_| is_whole) else {

@@ -46,6 +46,11 @@ impl Messages {
         self.left > 0
     }
 
+    /// Nothing has come of a message that is not complete.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.left == 0 && (self.is_spent || self.partial.is_empty())
+    }
+
     /// The type of the next message, if its first byte is here.
     pub(crate) fn next_kind(&self, input: &[u8]) -> Option<u8> {
         let began = if self.is_spent { None } else { self.partial.first() };

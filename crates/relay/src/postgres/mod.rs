@@ -146,6 +146,11 @@ impl<J: Judge> Postgres<J> {
         self
     }
 
+    /// What the client sends by TLS goes to the server in clear, over a network.
+    fn would_bare_passwords(&self) -> bool {
+        self.has_encrypted_client && !self.encryption.server && !self.encryption.server_is_near
+    }
+
     /// The judge of this connection.
     pub fn judge(&self) -> &J {
         &self.judge
@@ -207,6 +212,10 @@ impl<J: Judge> Conversation for Postgres<J> {
             (Phase::Encrypting(End::Client), End::Client) => {
                 self.has_encrypted_client = true;
                 self.phase = Phase::Startup;
+            }
+            // Part of a packet that came in clear would stand before what is encrypted.
+            (Phase::Encrypting(End::Server), End::Server) if !self.server_messages.is_empty() => {
+                self.close(Some(Error::Server("bytes in clear behind the request for TLS")));
             }
             (Phase::Encrypting(End::Server), End::Server) => {
                 let first = std::mem::take(&mut self.first);

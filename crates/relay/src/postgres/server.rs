@@ -3,6 +3,7 @@
 use super::client::{ROLLBACK, ends_with_ready};
 use super::messages::Piece;
 use super::*;
+use crate::conversation::BARE_PASSWORD;
 use crate::{Answer, Format, Row};
 
 impl<J: Judge> Postgres<J> {
@@ -10,7 +11,6 @@ impl<J: Judge> Postgres<J> {
         let mut input = bytes;
         if self.phase == Phase::Asking
             && let Some((&answer, rest)) = bytes.split_first()
-            && answer != b'E'
         {
             // What is behind it came in clear, and nobody vouches for it.
             return match (answer, rest) {
@@ -19,6 +19,8 @@ impl<J: Judge> Postgres<J> {
                     self.gate.encrypt(End::Server);
                 }
                 (b'N', []) => self.unreachable("verbena: the database offers no TLS, which database.to asks for"),
+                // An error that nobody vouches for is not shown.
+                (b'E', _) => self.unreachable("verbena: the database answered the request for TLS with an error"),
                 _ => self.close(Some(Error::Server("no answer to the request for TLS"))),
             };
         }
@@ -45,7 +47,7 @@ impl<J: Judge> Postgres<J> {
             self.judge.setting(name, value);
         }
         match (self.phase, kind) {
-            (Phase::Startup | Phase::Asking, b'E') | (Phase::Cancel, _) => self.gate.pass(raw),
+            (Phase::Startup, b'E') | (Phase::Cancel, _) => self.gate.pass(raw),
             (Phase::Startup | Phase::Asking | Phase::Encrypting(_), _) => {
                 self.close(Some(Error::Server("a message before the startup")))
             }
@@ -53,6 +55,10 @@ impl<J: Judge> Postgres<J> {
                 self.phase = Phase::Commands;
                 self.ready(payload);
                 self.gate.pass(raw);
+            }
+            (Phase::Login, b'R') if self.would_bare_passwords() && payload == [0, 0, 0, 3] => {
+                self.gate.to_client.extend_from_slice(&wire::fatal(UNREACHABLE, BARE_PASSWORD));
+                self.close(None);
             }
             (Phase::Login, b'R') if self.encryption.server && !self.has_encrypted_client => {
                 match wire::without_binding(payload) {

@@ -13,7 +13,7 @@ const CLOSED: u16 = 2;
 fn mysql(clients: bool, server: bool) -> Dialogue {
     let log = Log::default();
     let machine = Mysql::new(Words::new(log.clone(), true), Limits::default());
-    Dialogue { machine: machine.encrypting(Encryption { clients, server }), log }
+    Dialogue { machine: machine.encrypting(Encryption { clients, server, server_is_near: false }), log }
 }
 
 /// The same packet under another number.
@@ -106,7 +106,7 @@ const STARTUP: &[u8] = b"\0\0\0\x13\0\x03\0\0user\0me\0\0\0\0";
 fn postgres(clients: bool, server: bool) -> Dialogue<Postgres<Words>> {
     let log = Log::default();
     let machine = Postgres::new(Words::of_postgres(log.clone(), true), Limits::default());
-    Dialogue { machine: machine.encrypting(Encryption { clients, server }), log }
+    Dialogue { machine: machine.encrypting(Encryption { clients, server, server_is_near: false }), log }
 }
 
 #[test]
@@ -170,4 +170,68 @@ fn a_client_without_tls_is_offered_no_login_that_is_bound_to_it() {
         dialogue.server(&offer);
         assert_eq!(dialogue.hears(), heard);
     }
+}
+
+/// By TLS with the client, and in clear with the server.
+#[test]
+fn a_password_that_is_sent_by_tls_is_not_sent_on_in_clear() {
+    for asks in
+        [&b"\x01\x04"[..], b"\xFEmysql_clear_password\0", b"\xFEsha256_password\0salt\0", b"\xFEdialog\0\x04Password: "]
+    {
+        for server in [false, true] {
+            let mut dialogue = mysql(true, server);
+            dialogue.server(&greeting(USUAL | TLS, 0));
+            dialogue.client(&packet(1, &response(USUAL | TLS, 0)[4..36]));
+            dialogue.action();
+            dialogue.machine.encrypted(End::Client);
+            dialogue.client(&numbered(2, &response(USUAL | TLS, 0)));
+            if server {
+                dialogue.action();
+                dialogue.machine.encrypted(End::Server);
+            }
+            dialogue.gets();
+            dialogue.hears();
+            dialogue.server(&packet(if server { 3 } else { 2 }, asks));
+            let heard = dialogue.hears();
+            let is_refused = heard.windows(19).any(|part| part == b"verbena: this login");
+            assert_eq!(is_refused, !server, "{heard:?}");
+            assert_eq!(dialogue.action(), (!server).then_some(Action::Close(None)), "{asks:?}");
+        }
+    }
+    let bare = [&response(USUAL | TLS, 0)[4..36], b"me\0secret\0mysql_clear_password\0"].concat();
+    let mut dialogue = mysql(true, false);
+    dialogue.server(&greeting(USUAL, 0));
+    dialogue.client(&packet(1, &response(USUAL | TLS, 0)[4..36]));
+    dialogue.action();
+    dialogue.machine.encrypted(End::Client);
+    dialogue.client(&packet(2, &bare));
+    assert_eq!((dialogue.gets(), dialogue.action()), (vec![], Some(Action::Close(None))));
+
+    let mut dialogue = postgres(true, false);
+    dialogue.client(ASKS);
+    dialogue.action();
+    dialogue.machine.encrypted(End::Client);
+    dialogue.client(STARTUP);
+    dialogue.hears();
+    dialogue.server(&message(b'R', b"\0\0\0\x03"));
+    assert!(dialogue.hears().starts_with(b"E"));
+    assert_eq!(dialogue.action(), Some(Action::Close(None)));
+}
+
+#[test]
+fn part_of_a_packet_that_came_in_clear_does_not_stand_before_what_is_encrypted() {
+    let mut dialogue = mysql(false, true);
+    dialogue.server(&[&greeting(USUAL | TLS, 0)[..], &[7, 0, 0, 3, 0, 0, 0]].concat());
+    dialogue.client(&response(USUAL, 0));
+    dialogue.action();
+    dialogue.machine.encrypted(End::Server);
+    assert!(matches!(dialogue.action(), Some(Action::Close(Some(Error::Server(_))))));
+
+    let mut dialogue = postgres(false, true);
+    dialogue.server(b"N\0\0");
+    dialogue.client(STARTUP);
+    dialogue.server(b"S");
+    dialogue.action();
+    dialogue.machine.encrypted(End::Server);
+    assert!(matches!(dialogue.action(), Some(Action::Close(Some(Error::Server(_))))));
 }
