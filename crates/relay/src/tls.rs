@@ -54,11 +54,13 @@ pub(crate) struct Stream {
     tls: Option<Box<Connection>>,
     /// Its TLS is there, and was spoken of.
     is_agreed: bool,
+    /// Nothing can be written any more: what TLS has for it goes nowhere, and is not waited for.
+    is_broken: bool,
 }
 
 impl Stream {
     pub(crate) fn new(socket: Socket) -> Stream {
-        Stream { socket, tls: None, is_agreed: false }
+        Stream { socket, tls: None, is_agreed: false, is_broken: false }
     }
 
     /// Begins TLS, of which this has come already.
@@ -94,7 +96,7 @@ impl Stream {
 
     /// Something of TLS is to be written that is no part of what the caller writes.
     pub(crate) fn owes(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| tls.wants_write())
+        !self.is_broken && self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
     /// Reads what there is, by way of `buffer`, and gives the bytes to `take`. False at the end.
@@ -155,6 +157,7 @@ impl Stream {
                 Err(error) => break Err(error),
             }
         };
+        self.is_broken |= result.is_err();
         bytes.drain(..taken);
         if bytes.is_empty() {
             bytes.shrink_to(4 << 10);
