@@ -142,6 +142,9 @@ impl FromStr for Address {
         if encrypts && socket.is_some() {
             return Err(wrong(&format!("a socket is not encrypted: leave out {mode}")));
         }
+        if url.path().contains('&') && url.path().contains('=') {
+            return Err(wrong("parameters begin with a ?, as in ?socket=/PATH, and & stands between them"));
+        }
         let host = url.host_str().filter(|host| !host.is_empty());
         if host.is_none() && socket.is_none() {
             return Err(wrong("it names no host"));
@@ -214,6 +217,7 @@ mod tests {
             ("mysql://u:secret@a?tls=1", "tls is no parameter"),
             ("mysql://u:secret@a?socket=x", "absolute path"),
             ("mysql:///shop", "no host"),
+            ("postgres://u:secret@a/b&sslmode=verify-full", "parameters begin with a ?"),
         ] {
             let said = text.parse::<Address>().unwrap_err();
             assert!(said.contains(why) && !said.contains("secret"), "{text}: {said}");

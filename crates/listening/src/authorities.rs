@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::{ClientConfig, RootCertStore};
 
 /// The certificates of the authorities in this file, PEM, or of the system's.
@@ -26,9 +26,14 @@ pub fn authorities(file: Option<&Path>) -> Result<Vec<CertificateDer<'static>>, 
             false => Ok(found),
         };
     };
-    let unreadable = |error| {
-        let remedy = "it has to be PEM, and readable for the user that this process runs as";
-        format!("{}: {error}: {remedy}", file.display())
+    let unreadable = |error| match error {
+        pem::Error::Io(error) => {
+            format!(
+                "{}: {error}: it must be there, and readable for the user that this process runs as",
+                file.display()
+            )
+        }
+        other => format!("{}: {other}: it has to be PEM", file.display()),
     };
     let found = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let found = found.map_err(unreadable)?;

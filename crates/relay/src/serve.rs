@@ -279,7 +279,9 @@ impl<B: Bracket, C: Conversation<Write = B::Write>> Connection<B, C> {
     /// TLS with the database failed: the log and the client are told.
     fn untrusted(&mut self, error: io::Error) {
         let error = verbena_listening::of_handshake(error);
-        let problem = format!("verbena: no TLS with the database at {}: {error}", self.upstream);
+        let is_disbelieved = error.to_string().contains("invalid peer certificate");
+        let whom = if is_disbelieved { "; database.tls_ca names who is believed" } else { "" };
+        let problem = format!("verbena: no TLS with the database at {}: {error}{whom}", self.upstream);
         self.complain(&problem);
         self.machine.unreachable(&problem);
     }

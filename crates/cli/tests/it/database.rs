@@ -238,6 +238,24 @@ fn what_goes_around_the_relay_is_found_in_the_binlog() {
     around(&format!("{}; UPDATE products SET price = 77 WHERE id = 4", kills.trim()));
     wait_for("what was written while the log was not read", || shop.captured("around") > found);
     assert!(shop.warm("/product/4").contains(", 77"));
+
+    // Privileges are no writes of the application's. Without those for the log it is said what is missing, and clients go on.
+    let found = shop.captured("around");
+    around("REVOKE REPLICATION SLAVE, BINLOG MONITOR ON *.* FROM shop");
+    around("UPDATE products SET price = 78 WHERE id = 4");
+    wait_for("a change that went around", || shop.captured("around") > found);
+    assert_eq!(shop.captured("around"), found + 1, "a privilege is no definition");
+    let kills = output(server.client().args(["-N", "-e", dumps]));
+    around(kills.trim());
+    let log = || std::fs::read_to_string(shop.directory.path().join("log")).unwrap();
+    wait_for("what is missing", || log().contains("GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO 'shop'"));
+    shop.write("UPDATE products SET price = 79 WHERE id = 4");
+    assert!(shop.warm("/product/4").contains(", 79"));
+    around("GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO shop");
+    wait_for("the log to be read again", || {
+        around("UPDATE products SET price = price + 1 WHERE id = 4");
+        shop.captured("around") > found + 1
+    });
 }
 
 #[test]

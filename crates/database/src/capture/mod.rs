@@ -178,6 +178,7 @@ impl Capture {
             self.purge(&Names::Everything).await;
         }
         self.is_followed.store(true, Ordering::Relaxed);
+        tracing::info!(follows, "the database's log is read (database.capture)");
         self.is_read.send_replace(true);
     }
 

@@ -27,7 +27,7 @@ const BEAT: u64 = 1_000_000_000;
 /// How long it may say nothing.
 const SILENCE: Duration = Duration::from_secs(10);
 /// In the place of an event of MariaDB's own that a replica of MySQL does not know.
-const DUMMY: &[u8] = b"# Dummy event";
+const DUMMY: &[u8] = b"# Dummy event replacing event type";
 /// MariaDB's own events that say nothing of rows: what is written along, checkpoints, numbers of transactions, encryption.
 const MARIADBS: std::ops::RangeInclusive<u8> = 160..=164;
 /// Bytes of rows beyond which none of them is told.
@@ -73,8 +73,22 @@ pub(super) struct Last {
 pub(super) async fn follow(capture: &Capture, address: &Address, last: &mut Option<Last>) -> CaptureError {
     match try_follow(capture, address, last).await {
         Ok(never) => match never {},
+        Err(error) if may_not(&error) => {
+            let user = address.user.as_deref().unwrap_or_default();
+            CaptureError::Setting(format!(
+                "the user of database.to may not read the log: GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO '{user}' (MySQL: REPLICATION SLAVE, REPLICATION CLIENT). The server says: {error}"
+            ))
+        }
         Err(error) => error,
     }
+}
+
+/// A privilege is missing: ER_ACCESS_DENIED_ERROR of a replica that introduces itself, ER_SPECIFIC_ACCESS_DENIED_ERROR. A wrong password is among the first, and the catalog says that too.
+fn may_not(error: &CaptureError) -> bool {
+    let CaptureError::Database(catalog::CatalogError::MySql(mysql_async::Error::Server(said))) = error else {
+        return false;
+    };
+    matches!(said.code, 1045 | 1227)
 }
 
 async fn try_follow(capture: &Capture, address: &Address, last: &mut Option<Last>) -> Result<Infallible, CaptureError> {
@@ -266,7 +280,8 @@ impl Transaction {
                     // Of an engine without transactions, or the end of XA's first part.
                     () if text.eq_ignore_ascii_case(b"COMMIT") => self.ends(capture).await,
                     () if text.eq_ignore_ascii_case(b"ROLLBACK") => *self = Transaction::default(),
-                    () if text.starts_with(DUMMY) || text.is_empty() || is_quiet(text) => {}
+                    // A dummy is cut to the length of what it stands for.
+                    () if text.starts_with(DUMMY) || DUMMY.starts_with(text) || is_quiet(text) => {}
                     () => capture.defined(&String::from_utf8_lossy(&text[..text.len().min(TOLD)])).await,
                 }
             }

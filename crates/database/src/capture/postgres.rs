@@ -8,6 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Row};
 use verbena_terms::{BootClock, Clock};
 
@@ -15,7 +16,7 @@ use super::around::{Kind, Written};
 use super::pgoutput::{Message, message};
 use super::{Capture, CaptureError};
 use crate::address::Address;
-use crate::catalog;
+use crate::catalog::{self, CatalogError};
 use crate::explain::spoken;
 
 /// How often the log is asked for.
@@ -37,6 +38,15 @@ const TOLD: usize = 40;
 pub(super) async fn follow(capture: &Capture, address: &Address) -> CaptureError {
     match try_follow(capture, address).await {
         Ok(never) => match never {},
+        Err(CaptureError::Database(CatalogError::Postgres(error)))
+            if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) =>
+        {
+            let user = address.user.as_deref().unwrap_or_default();
+            let error = CatalogError::Postgres(error);
+            CaptureError::Setting(format!(
+                "the user of database.to may not read the log: ALTER ROLE {user} REPLICATION. The server says: {error}"
+            ))
+        }
         Err(error) => error,
     }
 }
