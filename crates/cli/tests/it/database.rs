@@ -218,6 +218,8 @@ fn what_goes_around_the_relay_is_found_in_the_binlog() {
     let around = |statements: &str| {
         output(server.client().args(["-e", statements, "shop"]));
     };
+    let log = || std::fs::read_to_string(shop.directory.path().join("log")).unwrap();
+    wait_for("the log", || log().contains("the database's log is read"));
     shop.finds_what_goes_around(around);
 
     // A definition: everything is purged, and the catalog is read again.
@@ -247,7 +249,6 @@ fn what_goes_around_the_relay_is_found_in_the_binlog() {
     assert_eq!(shop.captured("around"), found + 1, "a privilege is no definition");
     let kills = output(server.client().args(["-N", "-e", dumps]));
     around(kills.trim());
-    let log = || std::fs::read_to_string(shop.directory.path().join("log")).unwrap();
     wait_for("what is missing", || log().contains("GRANT REPLICATION SLAVE, BINLOG MONITOR ON *.* TO 'shop'"));
     shop.write("UPDATE products SET price = 79 WHERE id = 4");
     assert!(shop.warm("/product/4").contains(", 79"));

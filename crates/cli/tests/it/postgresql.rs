@@ -382,10 +382,8 @@ fn what_goes_around_the_relay_is_found_in_the_logical_replication() {
         by_owner(&format!("ALTER TABLE {table} REPLICA IDENTITY FULL"));
     }
     by_owner("CREATE PUBLICATION verbena FOR ALL TABLES");
-    wait_for("the log", || {
-        by_owner("SELECT count(*) FROM pg_replication_slots WHERE slot_name LIKE 'verbena%' AND active")
-            .starts_with('1')
-    });
+    // A slot is there before it is complete.
+    wait_for("the log", || log().contains("the database's log is read"));
     shop.finds_what_goes_around(|statements| {
         output(&mut by_hand(server.directory.path(), "5432", "shop_around", statements));
     });
@@ -393,6 +391,5 @@ fn what_goes_around_the_relay_is_found_in_the_logical_replication() {
     let found = shop.captured("around");
     shop.warm("/product/1");
     output(&mut by_hand(server.directory.path(), "5432", "shop_around", "TRUNCATE products"));
-    wait_for("the rows to be gone", || shop.captured("around") == found + 1);
-    assert!(!shop.get("/product/1").0.contains("tea"));
+    wait_for("the rows to be gone", || shop.captured("around") > found && !shop.get("/product/1").0.contains("tea"));
 }

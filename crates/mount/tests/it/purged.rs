@@ -95,6 +95,12 @@ fn a_purge_counts_although_the_old_block_comes_back() {
         bank.pids().iter().for_each(|pid| kill_process(Pid::from_raw(*pid as i32).unwrap(), signal).unwrap());
     };
     signal(Signal::STOP);
+    // Each thread of it stops when it gets to it.
+    eventually("the daemon is stopped", || {
+        let is_stopped = |task: &Path| fs::read_to_string(task.join("stat")).unwrap().contains(") T ");
+        let tasks = bank.pids().into_iter().flat_map(|pid| fs::read_dir(format!("/proc/{pid}/task")).unwrap());
+        tasks.map(|task| task.unwrap().path()).all(|task| is_stopped(&task))
+    });
     let done = purge(&one.fast.join("f"));
     signal(Signal::CONT);
     assert_eq!(done.unwrap(), Purged { files: 1, unreached: 1, ..Purged::default() });
