@@ -187,6 +187,19 @@ impl Claim {
     }
 }
 
+impl Findings {
+    /// A line for each of these values of the first label that has points, of measurements whose second label has this value, if it is given.
+    pub(crate) fn lines(&self, names: impl IntoIterator<Item = String>, part: Option<&str>) -> Vec<Line> {
+        let line = |(style, name): (usize, String)| {
+            let is_its =
+                |one: &&Measurement| one.labels[0].1 == name && part.is_none_or(|part| one.labels[1].1 == part);
+            let points: Vec<Point> = self.measurements.iter().filter(is_its).map(Measurement::point).collect();
+            (!points.is_empty()).then_some(Line { name, style, points })
+        };
+        names.into_iter().enumerate().filter_map(line).collect()
+    }
+}
+
 /// One coordinate system of a figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Panel {

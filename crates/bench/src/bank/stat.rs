@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::volume::{Cache, Programs, Volume};
 use crate::error::BenchError;
-use crate::report::{Axis, Claim, Findings, Line, Measurement, Panel, Point, Ratio};
+use crate::report::{Axis, Claim, Findings, Measurement, Panel, Ratio};
 use crate::rounds::interleave;
 use crate::run::Plan;
 use crate::stats::{RoundSummary, Spread};
@@ -116,14 +116,7 @@ fn summarise(turns: &[Turn], rounds: &[Vec<f64>], findings: &mut Findings) {
 
 /// A line for each cache.
 pub(super) fn panel(title: &str, x: &str, y: &str, caches: &[Cache], findings: &Findings) -> Panel {
-    let mut series = Vec::new();
-    for (style, cache) in caches.iter().enumerate() {
-        let its = findings.measurements.iter().filter(|one| one.labels[0].1 == cache.name());
-        let points: Vec<Point> = its.map(Measurement::point).collect();
-        if !points.is_empty() {
-            series.push(Line { name: cache.name(), style, points });
-        }
-    }
+    let series = findings.lines(caches.iter().map(|cache| cache.name()), None);
     let axis = |label: &str, logarithmic| Axis { label: label.to_owned(), logarithmic, bytes: false };
     Panel { title: title.to_owned(), x: axis(x, true), y: axis(y, true), series }
 }

@@ -2,7 +2,7 @@
 
 use super::station::{Between, Direction, Station, Way};
 use crate::error::BenchError;
-use crate::report::{Axis, Claim, Findings, Line, Measurement, Panel, Point, Ratio};
+use crate::report::{Axis, Claim, Findings, Measurement, Panel, Ratio};
 use crate::rounds::interleave;
 use crate::run::Plan;
 use crate::stats::{RoundSummary, Spread};
@@ -135,15 +135,7 @@ fn summarise(turns: &[Turn], rounds: &[Vec<Taken>], findings: &mut Findings) {
     }
     let axis = |label: &str| Axis { label: label.to_owned(), logarithmic: false, bytes: false };
     for part in parts {
-        let mut series = Vec::new();
-        for (style, way) in Way::ALL.into_iter().enumerate() {
-            let its =
-                findings.measurements.iter().filter(|one| one.labels[0].1 == way.name() && one.labels[1].1 == part);
-            let points: Vec<Point> = its.map(Measurement::point).collect();
-            if !points.is_empty() {
-                series.push(Line { name: way.name(), style, points });
-            }
-        }
+        let series = findings.lines(Way::ALL.map(Way::name), Some(part));
         findings.panels.push(Panel {
             title: format!("processor time, {part}"),
             x: axis("1 get, 2 put"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::station::{Between, Direction, Station, Way};
 use crate::error::BenchError;
-use crate::report::{Axis, Claim, Findings, Line, Measurement, Panel, Point, Ratio};
+use crate::report::{Axis, Claim, Findings, Measurement, Panel, Ratio};
 use crate::rounds::interleave;
 use crate::run::Plan;
 use crate::stats::{RoundSummary, Spread};
@@ -106,17 +106,7 @@ fn summarise(turns: &[Turn], rounds: &[Vec<f64>], findings: &mut Findings) {
     }
     let axis = |label: &str, bytes| Axis { label: label.to_owned(), logarithmic: true, bytes };
     for direction in Direction::BOTH {
-        let mut series = Vec::new();
-        for (style, way) in Way::ALL.into_iter().enumerate() {
-            let its = findings
-                .measurements
-                .iter()
-                .filter(|one| one.labels[0].1 == way.name() && one.labels[1].1 == direction.name());
-            let points: Vec<Point> = its.map(Measurement::point).collect();
-            if !points.is_empty() {
-                series.push(Line { name: way.name(), style, points });
-            }
-        }
+        let series = findings.lines(Way::ALL.map(Way::name), Some(direction.name()));
         findings.panels.push(Panel {
             title: format!("{}, within one machine", direction.name()),
             x: axis("size of the file", true),

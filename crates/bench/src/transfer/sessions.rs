@@ -10,7 +10,7 @@ use super::station::{Between, Station, Way};
 use crate::emulator::{Link, Path};
 use crate::error::BenchError;
 use crate::programs::in_path;
-use crate::report::{Axis, Claim, FabricFound, Findings, Line, Measurement, Panel, Point, Ratio};
+use crate::report::{Axis, Claim, FabricFound, Findings, Measurement, Panel, Ratio};
 use crate::rounds::interleave;
 use crate::run::Plan;
 use crate::stats::{RoundSummary, Spread};
@@ -176,14 +176,7 @@ fn summarise(turns: &[Turn], rounds: &[Vec<f64>], findings: &mut Findings) {
             findings.ratios.push(Ratio { what, under: format!("{delay:?} one way"), spread, claim });
         }
     }
-    let mut series = Vec::new();
-    for (style, how) in How::ALL.into_iter().enumerate() {
-        let its = findings.measurements.iter().filter(|one| one.labels[0].1 == how.name());
-        let points: Vec<Point> = its.map(Measurement::point).collect();
-        if !points.is_empty() {
-            series.push(Line { name: how.name().to_owned(), style, points });
-        }
-    }
+    let series = findings.lines(How::ALL.map(|how| how.name().to_owned()), None);
     let axis = |label: &str| Axis { label: label.to_owned(), logarithmic: false, bytes: false };
     findings.panels.push(Panel { title: "16 files of 1 MB".into(), x: axis("ms one way"), y: axis("seconds"), series });
 }

@@ -7,7 +7,7 @@ use verbena_wan::router::Mode;
 use super::station::{Between, Direction, Station, Way};
 use crate::emulator::{Link, Path};
 use crate::error::BenchError;
-use crate::report::{Axis, Claim, Findings, Line, Measurement, Panel, Point, Ratio};
+use crate::report::{Axis, Claim, Findings, Measurement, Panel, Ratio};
 use crate::rounds::interleave;
 use crate::run::Plan;
 use crate::stats::{RoundSummary, Spread};
@@ -126,15 +126,7 @@ fn summarise(turns: &[Turn], rounds: &[Vec<f64>], findings: &mut Findings) {
     sizes.dedup();
     for bytes in sizes {
         let size = format!("{} MB", bytes / 1_000_000);
-        let mut series = Vec::new();
-        for (style, way) in WAYS.into_iter().enumerate() {
-            let its =
-                findings.measurements.iter().filter(|one| one.labels[0].1 == way.name() && one.labels[1].1 == size);
-            let points: Vec<Point> = its.map(Measurement::point).collect();
-            if !points.is_empty() {
-                series.push(Line { name: way.name(), style, points });
-            }
-        }
+        let series = findings.lines(WAYS.map(Way::name), Some(&size));
         findings.panels.push(Panel {
             title: format!("get of {size}"),
             x: axis("us one way"),
