@@ -76,6 +76,13 @@ pub struct Encryption {
     pub server_is_near: bool,
 }
 
+impl Encryption {
+    /// What a client sends goes to the server in clear, over a network, although it sends it by TLS.
+    pub(crate) fn bares(self, has_encrypted_client: bool) -> bool {
+        has_encrypted_client && !self.server && !self.server_is_near
+    }
+}
+
 /// Why a login ends in which a client would send its password by TLS, and the relay would send it on in clear.
 pub(crate) const BARE_PASSWORD: &str = "verbena: this login sends the password itself, and there is no TLS between the relay and the database: ask for TLS in database.to";
 

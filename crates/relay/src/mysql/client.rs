@@ -160,7 +160,7 @@ impl<J: Judge> Mysql<J> {
         let may_encrypt = self.encryption.clients && !self.has_encrypted_client;
         match login::response(&mut raw, self.offer, self.has_encrypted_client).filter(|_| is_whole) {
             Some(login::Response::Login(agreed)) => {
-                if self.would_bare_passwords() && login::names_bare_password(&raw) {
+                if self.encryption.bares(self.has_encrypted_client) && login::names_bare_password(&raw) {
                     return self.refuse_bare_password();
                 }
                 self.agreed = agreed;
@@ -182,11 +182,6 @@ impl<J: Judge> Mysql<J> {
             Some(login::Response::Encrypt) => self.close(Some(Error::Client("encryption that was not offered"))),
             None => self.close(Some(Error::Client("no response to a greeting"))),
         }
-    }
-
-    /// What the client sends by TLS goes to the server in clear, over a network.
-    pub(super) fn would_bare_passwords(&self) -> bool {
-        self.has_encrypted_client && !self.encryption.server && !self.encryption.server_is_near
     }
 
     pub(super) fn refuse_bare_password(&mut self) {

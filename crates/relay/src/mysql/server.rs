@@ -81,7 +81,7 @@ impl<J: Judge> Mysql<J> {
 
     fn login(&mut self, raw: &[u8], is_whole: bool) {
         let payload = &raw[HEAD..];
-        if self.would_bare_passwords() && login::asks_for_password(payload) {
+        if self.encryption.bares(self.has_encrypted_client) && login::asks_for_password(payload) {
             return self.refuse_bare_password();
         }
         match payload.first() {

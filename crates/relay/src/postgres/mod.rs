@@ -146,11 +146,6 @@ impl<J: Judge> Postgres<J> {
         self
     }
 
-    /// What the client sends by TLS goes to the server in clear, over a network.
-    fn would_bare_passwords(&self) -> bool {
-        self.has_encrypted_client && !self.encryption.server && !self.encryption.server_is_near
-    }
-
     /// The judge of this connection.
     pub fn judge(&self) -> &J {
         &self.judge

@@ -56,7 +56,7 @@ impl<J: Judge> Postgres<J> {
                 self.ready(payload);
                 self.gate.pass(raw);
             }
-            (Phase::Login, b'R') if self.would_bare_passwords() && payload == [0, 0, 0, 3] => {
+            (Phase::Login, b'R') if self.encryption.bares(self.has_encrypted_client) && payload == [0, 0, 0, 3] => {
                 self.gate.to_client.extend_from_slice(&wire::fatal(UNREACHABLE, BARE_PASSWORD));
                 self.close(None);
             }
