@@ -82,8 +82,9 @@ impl DatabaseConfig {
 
     fn check(&self) -> Vec<Contradiction> {
         let mut found = Vec::new();
-        match self.to.as_ref().map(|to| to.parse::<Address>()) {
-            Some(Err(problem)) => found.push(Contradiction::new("to", problem)),
+        let to = self.to.as_ref().map(|to| to.parse::<Address>());
+        match &to {
+            Some(Err(problem)) => found.push(Contradiction::new("to", problem.clone())),
             Some(Ok(address)) if address.user.is_none() && self.complete => {
                 let problem = "without a user in database.to nothing is known of the tables, so no page has a list: write USER@ before the host";
                 found.push(Contradiction::new("complete", problem));
@@ -98,7 +99,7 @@ impl DatabaseConfig {
             }
             _ => {}
         }
-        match self.to.as_ref().map(|to| to.parse::<Address>()) {
+        match &to {
             None if self.capture => found.push(Contradiction::new("capture", "no relay runs without database.to")),
             Some(Ok(address)) if self.capture && address.user.is_none() => {
                 let problem =
@@ -114,7 +115,7 @@ impl DatabaseConfig {
                 format!("database.{other} stands alone: a certificate goes with its key"),
             ));
         }
-        match self.to.as_ref().map(|to| to.parse::<Address>()) {
+        match &to {
             None if self.tls_cert.is_some() => {
                 found.push(Contradiction::new("tls_cert", "no relay runs without database.to"))
             }

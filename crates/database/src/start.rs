@@ -136,10 +136,10 @@ impl Database {
         let watchers = Arc::new(Watchers::default());
         let shared =
             Arc::new(Shared { known: known.clone(), fills: fills.clone(), statements, watchers: watchers.clone() });
-        let held = if captures { Held::new() } else { Held::default() };
+        let around = captures.then(Arc::default);
         let (is_captured, captured) = watch::channel(!captures);
-        let capture = match captures {
-            true => {
+        let capture = match &around {
+            Some(around) => {
                 let seen = registry.family(
                     "verbena_database_captured_total",
                     "Transactions that the database's log has shown, by whether the relay had held them or they went around it.",
@@ -148,7 +148,7 @@ impl Database {
                 )?;
                 let (content, identity) = (content.clone(), identity.clone());
                 Some(Capture {
-                    held: held.clone(),
+                    around: Arc::clone(around),
                     content,
                     identity,
                     known: known.clone(),
@@ -157,8 +157,9 @@ impl Database {
                     is_followed: AtomicBool::new(false),
                 })
             }
-            false => None,
+            None => None,
         };
+        let held = Held::of(around);
         let homes = Homes { content, identity, begun, watchers: watchers.clone(), held };
         let (stop, mut stopped) = watch::channel(false);
         let (catalog_of, to, product) = (upstream.clone(), upstream.upstream(), upstream.product);

@@ -87,6 +87,11 @@ impl Relay {
     }
 }
 
+/// What is made of a statement under the catalog of a database that is reached with TLS.
+fn explained(to: &str, ca: &str, statement: &str) -> String {
+    output(&mut verbena(&["database", "explain", "--database-to", to, "--database-tls-ca", ca, statement]))
+}
+
 /// What a command says, whether or not it succeeds.
 fn said(command: &mut Command) -> (bool, String) {
     let done = command.output().unwrap();
@@ -168,15 +173,7 @@ for tls in ({{'ca': '{ca}'}}, None):
         assert_eq!(printed, "(('mate',),) True\n(('mate',),) False\n");
     }
     // The catalog is read with TLS too, or nothing would be known of the table.
-    let explained = output(&mut verbena(&[
-        "database",
-        "explain",
-        "--database-to",
-        &to,
-        "--database-tls-ca",
-        &ca,
-        "SELECT name FROM shop.products WHERE id = 1",
-    ]));
+    let explained = explained(&to, &ca, "SELECT name FROM shop.products WHERE id = 1");
     assert!(explained.contains("shop.products: id=1"), "{explained}");
 
     // Another authority vouches for it.
@@ -267,15 +264,7 @@ for more in (dict(sslmode='verify-full', sslrootcert='{ca}', channel_binding='di
         );
         assert_eq!(output(Command::new(PYTHON).args(["-c", &program])), "cancelled\ncancelled\n");
     }
-    let explained = output(&mut verbena(&[
-        "database",
-        "explain",
-        "--database-to",
-        &to,
-        "--database-tls-ca",
-        &ca,
-        "SELECT name FROM products WHERE id = 1",
-    ]));
+    let explained = explained(&to, &ca, "SELECT name FROM products WHERE id = 1");
     assert!(explained.contains("products: id=1"), "{explained}");
 
     let foreign = certificates.directory.path().join("other.pem");

@@ -28,7 +28,8 @@ use crate::address::{Address, Product};
 use crate::bracket::scope;
 use crate::catalog::{CatalogError, Known};
 use crate::explain::said;
-use around::{Around, Written};
+pub(crate) use around::Around;
+use around::Written;
 
 /// How long until the log is asked for again that could not be read.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -48,8 +49,9 @@ const PURGES_AGAIN: Duration = Duration::from_millis(100);
 pub(crate) struct Held(Option<Arc<Mutex<Around>>>);
 
 impl Held {
-    pub(crate) fn new() -> Held {
-        Held(Some(Arc::default()))
+    /// Of a log that is read, or of none.
+    pub(crate) fn of(around: Option<Arc<Mutex<Around>>>) -> Held {
+        Held(around)
     }
 
     /// These commits are about to be forwarded, each for itself.
@@ -106,7 +108,8 @@ impl From<tokio_postgres::Error> for CaptureError {
 
 /// What becomes of what the log shows.
 pub(crate) struct Capture {
-    pub held: Held,
+    /// What is expected in the log.
+    pub around: Arc<Mutex<Around>>,
     pub content: Content,
     /// The identity of the database, in front of each name.
     pub identity: Arc<[u8]>,
@@ -134,7 +137,7 @@ impl Capture {
             };
             let error =
                 tokio::select! { error = follows => error, never = self.gives_up(waits_until) => match never {} };
-            self.all(Around::rests);
+            self.around.lock().rests();
             match error {
                 // What is wrong with the settings stays wrong.
                 CaptureError::Setting(_) => waits_until = Instant::now(),
@@ -159,21 +162,11 @@ impl Capture {
         std::future::pending().await
     }
 
-    fn all(&self, act: impl FnOnce(&mut Around)) {
-        if let Some(around) = &self.held.0 {
-            act(&mut around.lock());
-        }
-    }
-
     /// The log is read from here on, from where it stood at this moment or later. `follows` says that nothing was missed.
     async fn begins(&self, follows: bool, at: Time) {
-        self.all(|around| {
-            around.begins();
-            if !follows {
-                around.passed(at);
-            }
-        });
+        self.around.lock().begins();
         if !follows {
+            self.passed(at);
             self.known.moved();
             self.purge(&Names::Everything).await;
         }
@@ -187,7 +180,8 @@ impl Capture {
         if written.is_nothing() {
             return;
         }
-        let Some(around) = self.held.0.as_ref().and_then(|around| around.lock().committed(written)) else {
+        let found = self.around.lock().committed(written);
+        let Some(around) = found else {
             return self.seen.with(["relay"]).increment();
         };
         if around.is_more {
@@ -206,7 +200,7 @@ impl Capture {
     /// A definition has changed on another connection, or on the relay's.
     async fn defined(&self, statement: &str) {
         // The relay's own definitions touch tables that stand in no row of the log.
-        let is_ours = self.held.0.as_ref().is_some_and(|around| around.lock().defined());
+        let is_ours = self.around.lock().defined();
         if is_ours {
             return self.seen.with(["relay"]).increment();
         }
@@ -221,11 +215,11 @@ impl Capture {
 
     /// The log was read up to where it stood at this moment.
     fn passed(&self, at: Time) {
-        self.all(|around| around.passed(at));
+        self.around.lock().passed(at);
     }
 
     fn is_waiting(&self) -> bool {
-        self.held.0.as_ref().is_some_and(|around| around.lock().is_waiting())
+        self.around.lock().is_waiting()
     }
 
     /// Until every home has it: without a lease nothing is a hit here, and others ask for theirs.
