@@ -12,7 +12,7 @@
 //! ```
 //!
 //! [`layout`] draws the region, [`Entry`] what stands in the ring, [`Writer`] fills it, and [`Reading`] makes of two looks what a fill has read, or says why that is not
-//! known: then the page depends on everything. [`ReadLogs`] is a node's part: the thread that publishes and opens regions, [`Recorder`] for its relay, [`Watching`] for its proxy.
+//! known: then the page depends on everything. [`ReadLogs`] is a node's part, run by the common runtime of services; [`Recorder`] is for its relay, [`Watching`] for its proxy.
 
 mod counts;
 mod entry;

@@ -12,8 +12,9 @@
 //! A node asks each relay of its view until it has the key; nothing rests on any one message.
 
 use serde::{Deserialize, Serialize};
-use verbena_fabric::RegionKey;
-use verbena_terms::{Format, HasFormat};
+use verbena_fabric::{Message as Received, RegionKey};
+use verbena_service::driver;
+use verbena_terms::{Format, HasFormat, Incarnation, ViewNumber};
 
 /// One message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +27,35 @@ pub(crate) enum Message {
 
 impl HasFormat for Message {
     const FORMAT: Format = Format::new(*b"VRLK", 1);
+}
+
+/// A message, and the sender at the other end of its connection: it does not name one itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    /// The sender.
+    pub from: Incarnation,
+    /// What it says.
+    pub message: Message,
+}
+
+impl driver::Frame for Frame {
+    type Error = String;
+
+    fn decode(received: &Received) -> Result<Frame, String> {
+        let message = Message::decode(&received.body)?;
+        match &message {
+            Message::Key(key) if key.owner != received.from => Err(format!("a key of {}", key.owner)),
+            Message::Ask | Message::Key(_) => Ok(Frame { from: received.from, message }),
+        }
+    }
+
+    fn sender(&self) -> Incarnation {
+        self.from
+    }
+
+    fn view(&self) -> Option<ViewNumber> {
+        None
+    }
 }
 
 #[cfg(test)]

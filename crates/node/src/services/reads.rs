@@ -7,7 +7,7 @@ use verbena_reads::service::Options;
 use verbena_reads::{Metrics, ReadLogs};
 
 use crate::config::Settings;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::membership::life::Life;
 use crate::membership::service::{Replies, Service};
 
@@ -26,8 +26,7 @@ impl Reads {
             patience: settings.pages.longest_transaction.0,
             lease: settings.cluster.lease.0,
         };
-        let started = ReadLogs::start(options, Metrics::new(registry)?);
-        let logs = started.map_err(|source| Error::System { doing: "start a thread for logs of reads", source })?;
+        let logs = ReadLogs::start(options, Metrics::new(registry)?)?;
         Ok((Reads(logs.clone()), logs))
     }
 }
@@ -59,6 +58,6 @@ impl Service for Reads {
     }
 
     fn end(&mut self) {
-        self.0.stop();
+        self.0.life_ends();
     }
 }

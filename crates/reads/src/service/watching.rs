@@ -9,7 +9,7 @@ use verbena_fabric::{Batch, Class, Completed, Done, Operation, Pending, Pool, Sh
 use verbena_service::settle::{Finding, Settlement};
 use verbena_terms::{BootClock, Clock, Incarnation, ViewNumber};
 
-use super::Shared;
+use super::ReadLogs;
 use crate::layout::{EPOCH_AT, Layout, MOMENT_AT, WRITTEN_AT};
 use crate::reading::{End, Lost, Read, Reading, Span, Start};
 
@@ -40,7 +40,7 @@ pub(super) struct Known {
 
 /// A request that was forwarded, or is about to be. It has a tag at each relay until it is [finished](Self::finish).
 pub struct Watching {
-    shared: Arc<Shared>,
+    of: ReadLogs,
     tag: u64,
     view: ViewNumber,
     lost: Option<Lost>,
@@ -54,10 +54,10 @@ struct Watched {
 
 impl Watching {
     /// The first look. Its tag is known to the relays when this is ready, so that the request may be forwarded.
-    pub(super) async fn begin(shared: Arc<Shared>, tag: u64) -> Watching {
-        let known = shared.known.load_full();
-        let view = acknowledged(shared.lease.get());
-        let mut watching = Watching { shared, tag, view, lost: None, logs: Vec::new() };
+    pub(super) async fn begin(of: ReadLogs, tag: u64) -> Watching {
+        let known = of.shared().known.load_full();
+        let view = acknowledged(of.shared().lease.get());
+        let mut watching = Watching { of, tag, view, lost: None, logs: Vec::new() };
         if known.view != view || !known.is_settled || known.logs.iter().any(|(_, log)| log.is_none()) {
             watching.lost = Some(Lost::Relays);
         }
@@ -101,7 +101,7 @@ impl Watching {
                 Err(why) => reading.lose(why),
             }
         }
-        if acknowledged(self.shared.lease.get()) != self.view {
+        if acknowledged(self.of.shared().lease.get()) != self.view {
             reading.lose(Lost::Relays);
         }
         let read = reading.read();
@@ -110,7 +110,7 @@ impl Watching {
             _ => "whole",
         };
         if !logs.is_empty() || self.lost.is_some() {
-            self.shared.metrics.fills.with([found]).increment();
+            self.of.shared().metrics.fills.with([found]).increment();
         }
         read
     }
@@ -140,7 +140,7 @@ impl Watching {
 
     /// A look came to nothing. What may have become of the tag is found out, or the window of identifiers would fill (rule F2).
     fn failed(&self, log: &Log, error: &verbena_fabric::Error) {
-        self.shared.lost(log.layout.owner);
+        self.of.lost(log.layout.owner);
         settle(log, error);
     }
 }
