@@ -11,6 +11,8 @@ use verbena_statements::{Names, Rules, Side};
 
 use crate::capture::Held;
 use crate::explain::said;
+use crate::turns::{Purpose, Tables};
+use crate::waiting::{Queue, Turn};
 use crate::watch::{Watched, Watchers};
 
 /// Begins and ends them at the homes of the cluster.
@@ -21,10 +23,33 @@ pub(crate) struct Homes {
     pub watchers: Arc<Watchers>,
     /// What is expected in the database's log.
     pub held: Held,
+    /// Where reads and updates take turns.
+    pub turns: Option<Arc<Queue>>,
+}
+
+/// For what a command is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Bracketed {
+    /// Until every home knows of what it writes.
+    Commit(Names),
+    /// Until it is its turn to read these tables.
+    Read(Tables),
+}
+
+/// For what a command is held, if for anything.
+pub(crate) fn bracketed(write: Option<&Names>, read: Option<&Tables>) -> Option<Bracketed> {
+    let commit = write.map(|write| Bracketed::Commit(write.clone()));
+    commit.or_else(|| read.map(|read| Bracketed::Read(read.clone())))
+}
+
+/// What was begun. Dropped, its turn is over.
+pub(crate) struct Begun {
+    update: Option<Update>,
+    _turn: Option<Turn>,
 }
 
 /// An update, and the commits that it was begun for, as they are expected in the database's log.
-pub(crate) struct Begun {
+struct Update {
     ticket: Ticket,
     commits: Vec<u64>,
 }
@@ -38,10 +63,45 @@ pub(crate) fn scope(content: &Content, identity: &[u8], names: &Names) -> Scope 
 }
 
 impl Bracket for Homes {
-    type Write = Names;
+    type Write = Bracketed;
     type Ticket = Begun;
 
-    async fn begin(&self, writes: Vec<Names>) -> Result<Begun, Rejection> {
+    /// In turns each has its own.
+    fn shares(&self, _: &Bracketed) -> bool {
+        self.turns.is_none()
+    }
+
+    async fn begin(&self, held: Vec<Bracketed>) -> Result<Begun, Rejection> {
+        let (mut writes, mut reads) = (Vec::new(), None);
+        for one in held {
+            match one {
+                Bracketed::Commit(names) => writes.push(names),
+                Bracketed::Read(tables) => reads = Some(tables),
+            }
+        }
+        match (&self.turns, reads) {
+            (Some(turns), Some(tables)) => {
+                Ok(Begun { update: None, _turn: Some(turns.turn(Purpose::Read, tables).await) })
+            }
+            (Some(turns), None) => {
+                let names = Names::joined(Rules::default(), Side::Write, &writes);
+                let turn = turns.turn(Purpose::Update, Tables::of(&names)).await;
+                self.begin_update(writes).await.map(|update| Begun { update: Some(update), _turn: Some(turn) })
+            }
+            (None, _) => self.begin_update(writes).await.map(|update| Begun { update: Some(update), _turn: None }),
+        }
+    }
+
+    async fn end(&self, Begun { update, _turn }: Begun, outcome: Outcome) -> bool {
+        match update {
+            Some(update) => self.end_update(update, outcome).await,
+            None => true,
+        }
+    }
+}
+
+impl Homes {
+    async fn begin_update(&self, writes: Vec<Names>) -> Result<Update, Rejection> {
         let began = Instant::now();
         let names = Names::joined(Rules::default(), Side::Write, &writes);
         let begun = self.begin_for(&names).await;
@@ -56,10 +116,10 @@ impl Bracket for Homes {
             self.watchers.tell(&Watched::Update { commits, touches, result: result.into(), micros });
         }
         // In place before a commit is forwarded, for the log may show it at once.
-        begun.map(|ticket| Begun { ticket, commits: self.held.held(writes) })
+        begun.map(|ticket| Update { ticket, commits: self.held.held(writes) })
     }
 
-    async fn end(&self, Begun { ticket, commits }: Begun, outcome: Outcome) -> bool {
+    async fn end_update(&self, Update { ticket, commits }: Update, outcome: Outcome) -> bool {
         match outcome {
             Outcome::Answered => self.held.answered(&commits),
             Outcome::Unsent => self.held.unsent(&commits),
@@ -84,9 +144,7 @@ impl Bracket for Homes {
         }
         is_confirmed
     }
-}
 
-impl Homes {
     async fn begin_for(&self, names: &Names) -> Result<Ticket, Rejection> {
         if self.content.lease().valid_at(self.content.now()).is_none() {
             self.begun.with(["no-lease"]).increment();

@@ -5,12 +5,24 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use verbena_listening::{CertificateError, Certificates, Files};
-use verbena_terms::{Contradiction, section};
+use verbena_terms::{Contradiction, Lapse, section};
 
 use crate::address::{Address, Product};
 use crate::error::DatabaseError;
 use crate::trust::Trust;
+
+/// What reads do while an update of their tables is open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scheme {
+    /// Nothing: a page that was made meanwhile is not stored.
+    #[default]
+    Bracketed,
+    /// They wait for it, and updates for them (dissertation section 5.2, Table 5.1).
+    Serialised,
+}
 
 section! {
     /// The database behind the application, where a relay on its wire tells the caches what pages depend on.
@@ -42,6 +54,11 @@ section! {
         ///
         /// Not set: the authorities of the system.
         pub tls_ca: Option<PathBuf> as "FILE" = None,
+        /// `bracketed`: an update is announced to the caches around its commit, and no statement waits for another. `serialised`: the papers' way besides, in which statements that read
+        /// a table outside of a transaction and commits that write it take turns. The promise is the same; statements are slower.
+        pub scheme: Scheme as "SCHEME" = Scheme::Bracketed,
+        /// With `serialised`: the longest that a statement or a commit waits for its turn. Then it goes on without.
+        pub longest_turn: Lapse as "TIME" = Lapse::seconds(1),
     }
 }
 
@@ -131,6 +148,15 @@ impl DatabaseConfig {
                 found.push(Contradiction::new("tls_ca", "no relay runs without database.to"))
             }
             _ => {}
+        }
+        if to.is_none() && self.scheme == Scheme::Serialised {
+            found.push(Contradiction::new("scheme", "no relay runs without database.to"));
+        }
+        if self.longest_turn != Lapse::seconds(1) && self.scheme != Scheme::Serialised {
+            found.push(Contradiction::new(
+                "longest_turn",
+                "statements wait for turns only with database.scheme = \"serialised\"",
+            ));
         }
         found
     }

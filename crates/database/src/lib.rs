@@ -28,11 +28,13 @@ mod search;
 mod session;
 mod start;
 mod trust;
+mod turns;
+mod waiting;
 mod watch;
 
 pub use address::{Address, Product};
 pub use catalog::Catalog;
-pub use config::DatabaseConfig;
+pub use config::{DatabaseConfig, Scheme};
 pub use error::DatabaseError;
 pub use explain::{Explanation, explain};
 pub use start::{Bound, Database};

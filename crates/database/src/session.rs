@@ -11,8 +11,10 @@ use verbena_statements::{
     Storable, Tag, Whose, Why,
 };
 
+use crate::bracket::Bracketed;
 use crate::catalog::{Known, Moving, Under};
 use crate::parameters::{self, Parameter, Types};
+use crate::turns::Tables;
 use crate::watch::{self, Watchers};
 
 /// A longer statement is prepared without being remembered: what it reads and touches is everything.
@@ -31,6 +33,8 @@ pub(crate) struct Shared {
     /// By what was said of them.
     pub statements: Family<Counter, 1>,
     pub watchers: Arc<Watchers>,
+    /// Reads outside of transactions wait for their turn.
+    pub takes_turns: bool,
 }
 
 /// One connection.
@@ -121,6 +125,12 @@ impl Shared {
             fills.wrote(whose);
         }
         names
+    }
+
+    /// The tables at which a statement waits for its turn.
+    pub fn turn(&self, analysis: &Analysis) -> Option<Tables> {
+        let is_read = self.takes_turns && analysis.effect == Effect::None;
+        is_read.then(|| Tables::read(&analysis.reads)).flatten()
     }
 
     /// Counts what an analysis says, and shows it to those who watch. `text` is there for them.
@@ -263,7 +273,7 @@ impl Session {
 }
 
 impl Judge for Session {
-    type Write = Names;
+    type Write = Bracketed;
 
     fn login(&mut self, login: &Login) {
         self.reset();
@@ -272,7 +282,7 @@ impl Judge for Session {
         self.charset = self.login_charset;
     }
 
-    fn judge(&mut self, command: &Command<'_>, state: Option<&State>) -> Verdict<Names> {
+    fn judge(&mut self, command: &Command<'_>, state: Option<&State>) -> Verdict<Bracketed> {
         self.asked.retain(|asked| asked.number != command.number);
         let at = self.shared.fills.lock().tick();
         let plain = |whose| Asked {
@@ -343,6 +353,8 @@ impl Judge for Session {
         let write = is_held.then(|| self.with(&analysis.touches)).filter(|write| *write != Names::none());
         self.shared.seen(&analysis, text, whose, write.is_some());
         let shows = !analysis.reads.keys().is_empty();
+        // In a transaction it may hold what the update before it waits for.
+        let read = self.shared.turn(&analysis).filter(|_| is_closed && (!is_open || state.is_none()));
         self.asked.push_back(Asked {
             reads: Some(analysis.reads),
             touches: analysis.touches,
@@ -350,15 +362,16 @@ impl Judge for Session {
             moves_catalog,
             ..plain(whose)
         });
-        match write {
-            Some(write) => {
+        match (write, read) {
+            (Some(write), _) => {
                 if let Some(asked) = self.asked.back_mut().filter(|_| moves_catalog) {
                     asked.moving = Some(self.shared.known.moving());
                 }
-                Verdict::Hold(write)
+                Verdict::Hold(Bracketed::Commit(write))
             }
-            None if shows => Verdict::Tell,
-            None => Verdict::Pass,
+            (None, Some(tables)) => Verdict::Hold(Bracketed::Read(tables)),
+            (None, None) if shows => Verdict::Tell,
+            (None, None) => Verdict::Pass,
         }
     }
 

@@ -24,11 +24,12 @@ use crate::address::{Address, Product};
 use crate::bracket::Homes;
 use crate::capture::{Capture, Held};
 use crate::catalog::Known;
-use crate::config::DatabaseConfig;
+use crate::config::{DatabaseConfig, Scheme};
 use crate::elsewhere::Recorded;
 use crate::error::DatabaseError;
 use crate::postgres;
 use crate::session::{Session, Shared};
+use crate::waiting::Queue;
 use crate::watch::{Watchers, watch_socket};
 
 /// Every user of this machine may connect, as to the database's own socket: the database asks who they are.
@@ -58,6 +59,8 @@ pub struct Bound {
     upstream: Address,
     is_complete: bool,
     captures: bool,
+    /// How long statements wait for turns, where they take any.
+    longest_turn: Option<Duration>,
     certificates: Option<Arc<Certificates>>,
 }
 
@@ -72,7 +75,9 @@ impl Bound {
         let certificates = config.certificates()?;
         let listen = config.listen.unwrap_or_else(|| upstream.beside());
         let port = Port::take(listen).map_err(|reason| DatabaseError::Listen { address: listen, reason })?;
-        Ok(Some(Bound { port, upstream, is_complete: config.complete, captures: config.capture, certificates }))
+        let longest_turn = (config.scheme == Scheme::Serialised).then_some(config.longest_turn.0);
+        let (is_complete, captures) = (config.complete, config.capture);
+        Ok(Some(Bound { port, upstream, is_complete, captures, longest_turn, certificates }))
     }
 }
 
@@ -88,7 +93,7 @@ impl Database {
         helper: &Path,
         registry: &Registry,
     ) -> Result<Database, DatabaseError> {
-        let Bound { port, upstream, is_complete, captures, certificates } = bound;
+        let Bound { port, upstream, is_complete, captures, longest_turn, certificates } = bound;
         let tls = tls(certificates.as_ref(), &upstream)?;
         let encryption = tls.encryption();
         let listen = port.address();
@@ -134,8 +139,14 @@ impl Database {
         )?;
         let known = Arc::new(Known::new(upstream.product));
         let watchers = Arc::new(Watchers::default());
-        let shared =
-            Arc::new(Shared { known: known.clone(), fills: fills.clone(), statements, watchers: watchers.clone() });
+        let turns = longest_turn.map(|limit| Queue::new(limit, registry)).transpose()?;
+        let shared = Arc::new(Shared {
+            known: known.clone(),
+            fills: fills.clone(),
+            statements,
+            watchers: watchers.clone(),
+            takes_turns: turns.is_some(),
+        });
         let around = captures.then(Arc::default);
         let (is_captured, captured) = watch::channel(!captures);
         let capture = match &around {
@@ -160,7 +171,7 @@ impl Database {
             None => None,
         };
         let held = Held::of(around);
-        let homes = Homes { content, identity, begun, watchers: watchers.clone(), held };
+        let homes = Homes { content, identity, begun, watchers: watchers.clone(), held, turns };
         let (stop, mut stopped) = watch::channel(false);
         let (catalog_of, to, product) = (upstream.clone(), upstream.upstream(), upstream.product);
         let kept_at = socket.clone();

@@ -16,6 +16,13 @@ pub trait Bracket: Send + Sync + 'static {
     /// An update that was begun.
     type Ticket: Send + 'static;
 
+    /// Whether this one shares its bracket with the commits that wait beside it (Q9). One that does not neither waits
+    /// for the Begin of others nor holds one up.
+    fn shares(&self, write: &Self::Write) -> bool {
+        let _ = write;
+        true
+    }
+
     /// Begins one update for all these writes. `Ok` when every home has acknowledged it and the check of P3 is done.
     fn begin(&self, writes: Vec<Self::Write>) -> impl Future<Output = Result<Self::Ticket, Rejection>> + Send;
 
@@ -56,8 +63,9 @@ impl<B: Bracket> Brackets<B> {
 
     pub(crate) fn begin(self: &Arc<Self>, write: B::Write) -> Begin {
         let (sender, begun) = oneshot::channel();
+        let is_shared = self.bracket.shares(&write);
         let mut state = self.state();
-        let (member, steps) = state.shared.join(write);
+        let (member, steps) = if is_shared { state.shared.join(write) } else { state.shared.join_alone(write) };
         state.begun.insert(member, sender);
         self.carry_out(&mut state, steps);
         Begin { member, begun }

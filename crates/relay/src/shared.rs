@@ -15,6 +15,8 @@ use crate::{Outcome, Rejection};
 #[derive(Debug, Clone)]
 pub struct Shared<W> {
     waiting: Vec<(u64, W)>,
+    /// Brackets of one member each that are being begun beside the others, and that member.
+    alone: BTreeMap<u64, u64>,
     /// The bracket whose `Begin` is under way.
     beginning: Option<(u64, Vec<u64>)>,
     open: BTreeMap<u64, Open>,
@@ -64,7 +66,14 @@ pub enum Step<W> {
 
 impl<W> Default for Shared<W> {
     fn default() -> Self {
-        Self { waiting: Vec::new(), beginning: None, open: BTreeMap::new(), members: 0, brackets: 0 }
+        Self {
+            waiting: Vec::new(),
+            alone: BTreeMap::new(),
+            beginning: None,
+            open: BTreeMap::new(),
+            members: 0,
+            brackets: 0,
+        }
     }
 }
 
@@ -75,6 +84,15 @@ impl<W> Shared<W> {
         self.members += 1;
         self.waiting.push((member, write));
         (member, self.begin_next().into_iter().collect())
+    }
+
+    /// The same of one that shares its bracket with no other: it neither waits for the `Begin` of others nor holds one up.
+    pub fn join_alone(&mut self, write: W) -> (u64, Vec<Step<W>>) {
+        let (member, bracket) = (self.members, self.brackets);
+        self.members += 1;
+        self.brackets += 1;
+        self.alone.insert(bracket, member);
+        (member, vec![Step::Begin { bracket, writes: vec![write] }])
     }
 
     fn begin_next(&mut self) -> Option<Step<W>> {
@@ -90,9 +108,15 @@ impl<W> Shared<W> {
 
     /// A `Begin` is acknowledged by every home, or is not.
     pub fn begun(&mut self, bracket: u64, result: Result<(), Rejection>) -> Vec<Step<W>> {
-        let Some((_, members)) = self.beginning.take_if(|(number, _)| *number == bracket) else { return Vec::new() };
-        // The next bracket first: its `Begin` need not wait for what the members do.
-        let mut steps: Vec<_> = self.begin_next().into_iter().collect();
+        let (members, mut steps) = match self.alone.remove(&bracket) {
+            Some(member) => (vec![member], Vec::new()),
+            None => {
+                let begun = self.beginning.take_if(|(number, _)| *number == bracket);
+                let Some((_, members)) = begun else { return Vec::new() };
+                // The next bracket first: its `Begin` need not wait for what the members do.
+                (members, self.begin_next().into_iter().collect())
+            }
+        };
         steps.extend(members.iter().map(|member| Step::Begun { member: *member, result }));
         if result.is_ok() {
             let open = Open { unanswered: members.clone(), members, outcome: Outcome::Unsent };

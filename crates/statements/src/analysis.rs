@@ -269,6 +269,11 @@ impl Reads {
         self.everything
     }
 
+    /// The tables that are read, as far as they are known.
+    pub fn tables(&self) -> impl Iterator<Item = &[u8]> {
+        self.whole.iter().chain(self.tables.iter().map(|bound| &bound.read.table)).map(Vec::as_slice)
+    }
+
     /// The columns of the answer that carry primary keys, by table.
     pub fn keys(&self) -> &[Vec<usize>] {
         &self.keys

@@ -154,6 +154,8 @@ fn other_value(key: &str) -> (&'static str, serde_json::Value) {
         "database.listen" => ("127.0.0.1:3310", "127.0.0.1:3310".into()),
         "database.complete" | "database.capture" => ("true", true.into()),
         "database.tls_cert" | "database.tls_key" | "database.tls_ca" => ("/some/where", "/some/where".into()),
+        "database.scheme" => ("serialised", "serialised".into()),
+        "database.longest_turn" => ("3s", "3s".into()),
         _ => panic!("say here what {key} can be, so that its flag is tried"),
     }
 }
@@ -180,7 +182,8 @@ fn beside(key: &str) -> Vec<&'static str> {
         "database.tls_cert" => "--database-tls-key /a.key --database-to mysql://shop@127.0.0.1:3306".into(),
         "database.tls_key" => "--database-tls-cert /a.pem --database-to mysql://shop@127.0.0.1:3306".into(),
         "database.tls_ca" => "--database-to mysql://shop@127.0.0.1:3306?ssl-mode=VERIFY_IDENTITY".into(),
-        "database.listen" | "database.complete" | "database.capture" | "database.password_file" => {
+        "database.longest_turn" => "--database-to mysql://shop@127.0.0.1:3306 --database-scheme serialised".into(),
+        "database.listen" | "database.complete" | "database.capture" | "database.password_file" | "database.scheme" => {
             "--database-to mysql://shop@127.0.0.1:3306".into()
         }
         _ => String::new(),

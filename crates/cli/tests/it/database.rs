@@ -10,7 +10,7 @@ use serde_json::Value;
 use verbena_testkit::mariadb::Mariadb;
 use verbena_testkit::programs::{has, output, verbena, wait_for};
 
-use crate::common::rows::RowPages;
+use crate::common::rows::{LongRead, RowPages};
 use crate::common::traffic::{Client, Ended, started};
 
 /// Debian's, which has the driver.
@@ -79,11 +79,17 @@ impl Shop {
         Some(Shop { directory, server, address, socket, status, _processes: [proxy, application] })
     }
 
-    /// Statements by hand, through the relay.
-    fn by_hand(&self, statements: &str) -> Output {
+    /// A client of the relay that sends these statements one by one.
+    fn client(&self, statements: &str) -> Command {
         let mut client = Command::new("mariadb");
         client.args(["--no-defaults", "-ushop", "-psecret", "shop", "-e", statements]);
-        client.arg(format!("--socket={}", self.socket.display())).output().unwrap()
+        client.arg(format!("--socket={}", self.socket.display()));
+        client
+    }
+
+    /// Statements by hand, through the relay.
+    fn by_hand(&self, statements: &str) -> Output {
+        self.client(statements).output().unwrap()
     }
 }
 
@@ -204,6 +210,19 @@ fn without_the_promise_each_commit_reaches_all_pages() {
     // A statement that writes nothing reaches none.
     shop.write("SELECT * FROM products");
     assert!(shop.get("/product/1").1);
+}
+
+#[test]
+fn in_the_scheme_serialised_reads_and_updates_of_a_table_take_turns() {
+    let Some(shop) = Shop::open(&["--database-scheme", "serialised", "--database-longest-turn", "100s"]) else {
+        return;
+    };
+    let direct = |statement: &str| output(shop.server.client().args(["-N", "-e", statement]));
+    let statement = "SELECT COUNT(*) FROM counters a, counters b, counters c, counters d, counters e, counters f, counters g WHERE a.value + b.value + c.value + d.value + e.value + f.value + g.value < -1";
+    let found = "FROM information_schema.processlist WHERE info LIKE 'SELECT COUNT(*) FROM counters a%'";
+    let end = || drop(direct(&format!("KILL QUERY {}", direct(&format!("SELECT id {found}")).trim())));
+    let runs = || direct(&format!("SELECT COUNT(*) {found}")).trim() == "1";
+    shop.takes_turns(&LongRead { statement, runs: &runs, end: &end }, |statements| shop.client(&statements.join("; ")));
 }
 
 /// What the relay did not commit is purged a moment after it took effect; what it did commit is not purged again.

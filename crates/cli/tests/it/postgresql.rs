@@ -12,7 +12,7 @@ use verbena_testkit::postgresql::{Postgresql, psql};
 use verbena_testkit::programs::{has, output, verbena, wait_for};
 
 use crate::common::crowd::Crowd;
-use crate::common::rows::RowPages;
+use crate::common::rows::{LongRead, RowPages};
 use crate::common::traffic::{Client, Ended, started};
 
 /// Debian's, which has the driver.
@@ -174,6 +174,21 @@ impl RowPages for Shop {
 pub fn ports<const N: usize>() -> [String; N] {
     let all: [TcpListener; N] = std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").unwrap());
     all.each_ref().map(|listener| listener.local_addr().unwrap().port().to_string())
+}
+
+#[test]
+fn in_the_scheme_serialised_reads_and_updates_of_a_table_take_turns() {
+    let more = ["--database-scheme", "serialised", "--database-longest-turn", "100s"];
+    let Some(shop) = Shop::open("turns", &more) else { return };
+    let statement = "SELECT count(*) FROM counters a, counters b, counters c, counters d, counters e, counters f, counters g WHERE a.value + b.value + c.value + d.value + e.value + f.value + g.value < -1";
+    let found = "FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT count(*) FROM counters a%'";
+    let end = || drop(output(&mut shop.direct(&format!("SELECT pg_cancel_backend(pid) {found}"))));
+    let runs = || output(&mut shop.direct(&format!("SELECT count(DISTINCT leader_pid IS NULL) {found}"))).trim() == "1";
+    shop.takes_turns(&LongRead { statement, runs: &runs, end: &end }, |statements| {
+        let mut client = shop.by_hand_in(shop.socket.parent().unwrap(), &shop.relay, statements[0]);
+        client.args(statements[1..].iter().flat_map(|statement| ["-c", statement]));
+        client
+    });
 }
 
 #[test]

@@ -23,8 +23,10 @@ use verbena_statements::{
 
 use self::messages::Value;
 use self::path::{SearchPath, Set};
+use crate::bracket::{Bracketed, bracketed};
 use crate::catalog::{Moving, Under};
 use crate::session::{Seen, Shared, moves, whose};
+use crate::turns::Tables;
 
 /// Prepared statements of one connection that are remembered, and portals. What is forgotten is everything.
 const PREPARED: usize = 16_384;
@@ -270,6 +272,12 @@ impl Session {
         is_held.then(|| self.with(&touches)).filter(is_written)
     }
 
+    /// The tables at which a statement waits for its turn. In a transaction it may hold what the update before it waits for.
+    fn turn(&self, analysis: &Analysis, state: Option<&State>) -> Option<Tables> {
+        let (may_be_open, may_be_closed) = self.may_be(state);
+        self.shared.turn(analysis).filter(|_| may_be_closed && (!may_be_open || state.is_none()))
+    }
+
     fn changed(&mut self, change: &Change) {
         self.epoch += 1;
         self.is_set = true;
@@ -342,7 +350,7 @@ impl Session {
 }
 
 impl Judge for Session {
-    type Write = Names;
+    type Write = Bracketed;
 
     fn login(&mut self, login: &Login) {
         self.user = login.user.clone();
@@ -361,15 +369,17 @@ impl Judge for Session {
         }
     }
 
-    fn judge(&mut self, command: &Command<'_>, state: Option<&State>) -> Verdict<Names> {
+    fn judge(&mut self, command: &Command<'_>, state: Option<&State>) -> Verdict<Bracketed> {
         self.asked.retain(|asked| asked.number != command.number);
         let run = self.run(command);
-        let write = self.held(command.kind, run.as_ref().map(|run| &run.analysis), state);
+        let analysis = run.as_ref().map(|run| &run.analysis);
+        let write = self.held(command.kind, analysis, state);
+        let read = analysis.filter(|_| write.is_none()).and_then(|analysis| self.turn(analysis, state));
         if state.is_none()
-            && let Some(write) = write
+            && let Some(held) = bracketed(write.as_ref(), read.as_ref())
         {
             // It is judged again when all before it are answered.
-            return Verdict::Hold(write);
+            return Verdict::Hold(held);
         }
         let at = self.shared.fills.lock().tick();
         let mut asked = Asked {
@@ -422,8 +432,8 @@ impl Judge for Session {
             (asked.session, asked.step) = (analysis.session, analysis.step);
         }
         self.asked.push_back(asked);
-        match write {
-            Some(write) => Verdict::Hold(write),
+        match bracketed(write.as_ref(), read.as_ref()) {
+            Some(held) => Verdict::Hold(held),
             None if shows => Verdict::Tell,
             None => Verdict::Pass,
         }

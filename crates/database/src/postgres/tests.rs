@@ -40,17 +40,32 @@ fn catalog() -> Catalog {
 
 impl Talk {
     fn new() -> Talk {
+        Talk::with(false)
+    }
+
+    fn with(takes_turns: bool) -> Talk {
         let known = Arc::new(Known::new(Product::PostgreSql));
         known.learnt(1, catalog());
         let statements =
             Registry::new().family("verbena_database_statements_total", "Statements.", ["names"], 4).unwrap();
         let fills = Arc::new(Mutex::new(Fills::new(FillRules::default())));
-        let shared = Arc::new(Shared { known, fills, statements, watchers: Arc::default() });
+        let shared = Arc::new(Shared { known, fills, statements, watchers: Arc::default(), takes_turns });
         let mut session = Session::new(shared.clone());
         session.login(&Login { user: b"me".to_vec(), database: Some(b"shop".to_vec()), ..Login::default() });
         session.setting(b"client_encoding", b"UTF8");
         session.setting(b"standard_conforming_strings", b"on");
         Talk { session, shared, number: 0 }
+    }
+
+    /// The tables at which a message waits for its turn.
+    fn turn(&mut self, kind: Kind, bytes: &[u8], state: Option<Transaction>) -> Option<Tables> {
+        self.number += 1;
+        let command = Command { number: self.number, kind, bytes, is_whole: true };
+        let state = state.map(|transaction| State { transaction, autocommit: true, flags: 0 });
+        match self.session.judge(&command, state.as_ref()) {
+            Verdict::Hold(Bracketed::Read(tables)) => Some(tables),
+            Verdict::Hold(Bracketed::Commit(_)) | Verdict::Pass | Verdict::Tell => None,
+        }
     }
 
     /// Whether a message is held; with a state all before it are answered.
@@ -63,8 +78,8 @@ impl Talk {
         let command = Command { number: self.number, kind, bytes, is_whole: true };
         let state = state.map(|transaction| State { transaction, autocommit: true, flags: 0 });
         match self.session.judge(&command, state.as_ref()) {
-            Verdict::Hold(names) => Some(names),
-            Verdict::Pass | Verdict::Tell => None,
+            Verdict::Hold(Bracketed::Commit(names)) => Some(names),
+            Verdict::Hold(Bracketed::Read(_)) | Verdict::Pass | Verdict::Tell => None,
         }
     }
 
@@ -123,6 +138,22 @@ fn has(charged: &Charged, space: &[u8], name: &Name) -> bool {
 use Transaction::{Closed, Failed, Open};
 
 const INSERT: &str = "INSERT INTO t (id) VALUES (1)";
+
+#[test]
+fn a_read_outside_of_a_transaction_waits_for_its_turn_where_statements_take_turns() {
+    let mut talk = Talk::with(true);
+    let read = &b"SELECT a FROM t WHERE id = 1\0"[..];
+    let table = || Some(Tables::Of([Schema::name(b"public", b"t")].into()));
+    // It is judged again when what was sent before it is answered.
+    assert_eq!(talk.turn(Kind::Statements, read, None), table());
+    assert_eq!(talk.turn(Kind::Statements, read, Some(Closed)), table());
+    talk.answer(talk.number, false, Some(Closed));
+    assert_eq!(talk.turn(Kind::Statements, b"SELECT 1\0", Some(Closed)), None, "it reads no table");
+    talk.answer(talk.number, false, Some(Closed));
+    talk.query("BEGIN", Closed, Open);
+    assert_eq!(talk.turn(Kind::Statements, read, Some(Open)), None, "it may hold what the update waits for");
+    assert_eq!(Talk::new().turn(Kind::Statements, read, Some(Closed)), None, "nothing takes turns");
+}
 
 #[test]
 fn a_query_is_held_outside_of_a_block_and_a_commit_inside() {

@@ -143,3 +143,23 @@ fn every_order_of_three_writers() {
     assert!(ends.0 > 10_000, "only {} orders", ends.0);
     assert_eq!((ends.1, ends.2), (2, 3));
 }
+
+#[test]
+fn one_that_is_alone_waits_for_no_begin_and_holds_none_up() {
+    let mut shared = Shared::default();
+    let (first, steps) = shared.join("first");
+    assert_eq!(steps, [Step::Begin { bracket: 0, writes: vec!["first"] }]);
+    let (alone, steps) = shared.join_alone("alone");
+    assert_eq!(steps, [Step::Begin { bracket: 1, writes: vec!["alone"] }], "beside the Begin that is under way");
+    let (second, steps) = shared.join("second");
+    assert_eq!(steps, []);
+    assert_eq!(shared.begun(1, Ok(())), [Step::Begun { member: alone, result: Ok(()) }]);
+    assert_eq!(shared.begun(1, Ok(())), [], "said twice");
+    let begun = shared.begun(0, Ok(()));
+    let next = Step::Begin { bracket: 2, writes: vec!["second"] };
+    assert_eq!(begun, [next, Step::Begun { member: first, result: Ok(()) }]);
+    let end = Step::End { bracket: 1, outcome: Outcome::Answered };
+    assert_eq!(shared.answered(alone, Outcome::Answered), [end]);
+    assert_eq!(shared.ended(1, true), [Step::Ended { member: alone, is_confirmed: true }]);
+    assert_eq!(shared.begun(2, Err(Rejection::Retry)), [Step::Begun { member: second, result: Err(Rejection::Retry) }]);
+}

@@ -3,13 +3,24 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use verbena_testkit::nodes::PATIENCE;
-use verbena_testkit::programs::wait_for;
+use verbena_testkit::programs::{output, wait_for};
 
 use super::crowd::{Crowd, Seen};
 use super::traffic::Client;
+
+/// A read of `counters` that takes minutes.
+pub struct LongRead<'a> {
+    /// It.
+    pub statement: &'a str,
+    /// Whether the server runs it.
+    pub runs: &'a dyn Fn() -> bool,
+    /// The server ends it.
+    pub end: &'a dyn Fn(),
+}
 
 /// Pages of rows of `products`, and a hand that writes through the relay.
 pub trait RowPages {
@@ -140,6 +151,47 @@ pub trait RowPages {
         assert_eq!(self.catalogs("read"), reads, "read again for nothing");
         self.write(changes);
         wait_for("the catalog to be read", || self.catalogs("read") > reads);
+    }
+
+    /// Statements that wait for their turn, where the scheme is `serialised`.
+    fn waiting(&self) -> u64 {
+        let all = self.counters("verbena_database_turns_waiting");
+        all.first().map_or(0, |line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap() as u64)
+    }
+
+    /// An update waits for a read of its table, and reads that come after it for the update; others do not.
+    fn takes_turns(&self, long: &LongRead<'_>, through: impl Fn(&[&str]) -> Command) {
+        let begins = |statements: &[&str]| through(statements).stdout(Stdio::piped()).spawn().unwrap();
+        let ends = |child: Child| {
+            let output = child.wait_with_output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let mut first = through(&[long.statement]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        wait_for("a long read", || (long.runs)());
+        let update = begins(&["UPDATE counters SET value = 7 WHERE id = 1"]);
+        wait_for("the update to wait", || self.waiting() == 1);
+        let read = begins(&["SELECT value FROM counters WHERE id = 1"]);
+        wait_for("the read to wait", || self.waiting() == 2);
+        assert!(output(&mut through(&["SELECT name FROM products WHERE id = 1"])).contains("tea"), "another table");
+        let inside = ["BEGIN", "SELECT value FROM counters WHERE id = 1", "COMMIT"];
+        let inside = output(&mut through(&inside));
+        assert!(inside.contains('0'), "in a transaction it waits for none: {inside}");
+        assert_eq!(self.waiting(), 2);
+        (long.end)();
+        first.wait().unwrap();
+        ends(update);
+        assert!(ends(read).contains('7'), "it came after the update");
+        wait_for("the end", || self.waiting() == 0);
+        for purpose in ["read", "update"] {
+            let line = format!("verbena_database_turns_total{{for=\"{purpose}\",had=\"after waiting\"}} 1");
+            let all = self.counters("verbena_database_turns_total");
+            assert!(all.contains(&line), "{all:?}");
+        }
+        assert!(
+            output(&mut through(&["SELECT value FROM counters WHERE id = 1"])).contains('7'),
+            "nothing is left open"
+        );
     }
 
     /// Readers and writers at once, of `pages` pages, until there are enough of both: nothing is stale.
