@@ -20,7 +20,7 @@ pub struct StartOptions {
     pub daemons: usize,
     /// Memory for items of all together, in bytes; each gets its share, at least 4 MiB.
     pub memory: u64,
-    /// A folder for Unix sockets; without one they listen on TCP ports of 127.0.0.1 that the system chooses.
+    /// A folder for Unix sockets, by its absolute path; without one they listen on TCP ports of 127.0.0.1 that the system chooses.
     pub sockets: Option<PathBuf>,
     /// The program.
     pub program: PathBuf,
@@ -49,8 +49,16 @@ pub enum StartError {
         /// How many were asked for.
         count: usize,
     },
+    /// The folder for sockets is not there.
+    #[error("{folder} is no directory; --sockets names a directory that exists, and this user can write")]
+    Sockets {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// The program cannot be started.
-    #[error("{program} cannot be started: {error}; install it with `apt-get install memcached`")]
+    #[error(
+        "{program} cannot be started: {error}; `apt-get install memcached` installs memcached, and --program names its file"
+    )]
     Program {
         /// The program.
         program: PathBuf,
@@ -76,6 +84,9 @@ pub enum StartError {
 pub fn start(options: &StartOptions) -> Result<Running, StartError> {
     if !(1..=64).contains(&options.daemons) {
         return Err(StartError::Count { count: options.daemons });
+    }
+    if let Some(folder) = options.sockets.as_ref().filter(|folder| !folder.is_dir()) {
+        return Err(StartError::Sockets { folder: folder.clone() });
     }
     find(&options.program).map_err(|error| program(options, error))?;
     let mut places = vec![];
@@ -163,7 +174,7 @@ fn find(program: &Path) -> std::io::Result<()> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
     };
-    if is_there { Ok(()) } else { Err(std::io::ErrorKind::NotFound.into()) }
+    if is_there { Ok(()) } else { Err(rustix::io::Errno::NOENT.into()) }
 }
 
 fn free_port() -> std::io::Result<u16> {

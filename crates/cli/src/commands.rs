@@ -1,5 +1,7 @@
 //! One file per subcommand.
 
+use clap::builder::RangedU64ValueParser;
+
 mod address;
 pub mod bank;
 pub mod bench;
@@ -31,3 +33,8 @@ pub mod status;
 pub mod top;
 pub mod traces;
 pub mod wan;
+
+/// A count of which 0 would mean nothing.
+fn at_least_one() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..)
+}

@@ -263,6 +263,12 @@ impl Error {
             Error::Node(verbena_node::Error::TooMuchMemory { .. }) => 2,
             Error::Node(verbena_node::Error::Key(_)) | Error::Proxy(ProxyError::Setting { .. }) => 2,
             Error::Bank(verbena_bank::StartError::Count { .. }) => 2,
+            Error::Mount(
+                verbena_mount::MountError::Encrypt
+                | verbena_mount::MountError::Near { .. }
+                | verbena_mount::MountError::Memory { .. }
+                | verbena_mount::MountError::List(_),
+            ) => 2,
             Error::Bench(BenchError::NoSuchRow { .. } | BenchError::TooFewRounds { .. }) => 2,
             Error::Node(_)
             | Error::Client(_)

@@ -81,7 +81,7 @@ pub enum MountError {
     #[error("a bank in memory needs the socket of a helper")]
     NoHelper,
     /// The secret cannot be read.
-    #[error("secret {path}: {error}")]
+    #[error("--secret {path}: {error}; give a file with 64 hexadecimal digits, which `openssl rand -hex 32` prints")]
     SecretFile {
         /// The file.
         path: PathBuf,
@@ -89,7 +89,7 @@ pub enum MountError {
         error: std::io::Error,
     },
     /// Other users can read the secret.
-    #[error("secret {path} can be read by other users (mode {mode:o}): chmod 600 it")]
+    #[error("--secret {path}: other users can read it (mode {mode:o}): chmod 600 it")]
     SecretMode {
         /// The file.
         path: PathBuf,
@@ -97,7 +97,7 @@ pub enum MountError {
         mode: u32,
     },
     /// The secret is none.
-    #[error("secret {path}: {error}")]
+    #[error("--secret {path}: {error}")]
     Secret {
         /// The file.
         path: PathBuf,
@@ -166,7 +166,7 @@ pub enum UmountError {
         at: PathBuf,
     },
     /// Another user mounted it.
-    #[error("{at} is on a mount of another user: the user who mounted it can purge it, and root")]
+    #[error("{at} is on a mount of another user: only the user who mounted it, and root, can purge it")]
     NotYours {
         /// The path.
         at: PathBuf,
@@ -179,12 +179,22 @@ pub enum UmountError {
         /// What the system says.
         error: std::io::Error,
     },
-    /// The process that serves it does not answer.
-    #[error("{at}: {error}; if its process is gone, `verbena fs mount` at the same place replaces it")]
+    /// The path cannot be looked at, or the process that serves it does not answer.
+    #[error("{}: {error}; {}", at.display(), remedy(error))]
     Silent {
         /// The path.
         at: PathBuf,
         /// What the system says.
         error: std::io::Error,
     },
+}
+
+/// What to do about a path that cannot be looked at. Where nothing has the name, the process of the mount has answered.
+fn remedy(error: &std::io::Error) -> &'static str {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => "name a file or directory on a mount, or the mount itself",
+        ErrorKind::PermissionDenied => "this user cannot look at it: run it as the user who mounted it",
+        _ => "if the process of the mount is gone, `verbena fs mount` at the same place replaces it",
+    }
 }

@@ -350,7 +350,7 @@ fn in_memory(options: &MountOptions, bytes: u64, below: &Below, notes: &mut Vec<
     let at = || if status.homes.is_empty() { String::new() } else { format!(" at {}", status.homes.join(", ")) };
     notes.push(format!("the bank is {} MiB of the helper's memory{}", status.bytes >> 20, at()));
     if let Some(problem) = status.problem {
-        notes.push(format!("the bank has no more: {problem} (it is tried again for as long as this is mounted)"));
+        notes.push(format!("the helper gives no more: {problem} (the mount asks again for as long as it runs)"));
     }
     Ok(Blocks::new(of_volume(options, &secret, &volume), Bank::Memory(memory), options.rules).with_near(near(options)))
 }

@@ -21,22 +21,22 @@ pub enum Command {
     Gluster(gluster::Command),
 }
 
-/// Start memcached daemons with the options that a bank needs, print their list, and end them when told to.
+/// Start memcached daemons with the options that a bank needs, and print their list. SIGINT or SIGTERM ends them.
 ///
-/// What they hold is only a copy: a mount believes a block for its envelope, so a daemon that ends costs reads below and nothing else.
+/// The daemons hold copies alone, and a mount checks each block that it gets. A daemon that ends costs reads of the slow file system, and nothing else.
 #[derive(Args, Debug)]
 #[command(after_long_help = "Example:\n  verbena bank up --daemons 4 --memory 1GiB")]
 pub struct Up {
-    /// How many.
+    /// How many daemons, 1 to 64.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     daemons: usize,
-    /// Memory for blocks, of all together.
+    /// Memory for blocks, of all daemons together; each has at least 4MiB.
     #[arg(long, value_name = "SIZE", default_value_t = Size(1 << 30))]
     memory: Size,
-    /// A directory for sockets; without it they listen on ports of loopback.
+    /// A directory, which exists, for the daemons' unix sockets; without it they listen on free ports of loopback.
     #[arg(long, value_name = "DIR")]
     sockets: Option<PathBuf>,
-    /// The program.
+    /// The program of memcached: a name in PATH, or a file.
     #[arg(long, value_name = "FILE", default_value = "memcached")]
     program: PathBuf,
     #[command(flatten)]
@@ -67,6 +67,8 @@ impl Command {
             Command::Gluster(gluster) => return gluster.run(),
         };
         let Up { daemons, memory, sockets, program, format } = up;
+        // The list of daemons has absolute paths alone, because mounts are started elsewhere.
+        let sockets = sockets.map(|folder| std::path::absolute(&folder).unwrap_or(folder));
         running::block_on(async {
             let mut signals = Signals::listen()?;
             let running = verbena_bank::start(&StartOptions { daemons, memory: memory.0, sockets, program })?;

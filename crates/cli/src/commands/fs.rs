@@ -10,6 +10,7 @@ use verbena_bank::{BlockSize, Kind};
 use verbena_mount::{MountOptions, Promise};
 use verbena_terms::{Lapse, Size};
 
+use super::at_least_one;
 use super::running::{self, Signals, Told};
 use crate::config::{self, Flags, Whose};
 use crate::error::{Error, Result};
@@ -30,7 +31,7 @@ pub enum Command {
 /// Mount a directory at another place. An open there sees all that was closed before it, as far as the file system below shows it.
 ///
 /// Blocks of files come from the bank under the promise. The bank is memory of the helper of this machine, which all mounts of the user share; while no helper runs every operation goes below. What is written
-/// goes through: a write, an fsync or a close answers what the file system below answered. It serves until it is unmounted, or told to end.
+/// goes through: a write, an fsync or a close answers what the file system below answered. The command runs until the directory is unmounted, or SIGINT or SIGTERM ends it.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -40,7 +41,7 @@ Examples:
   verbena bank up --daemons 2 --memory 1GiB
   verbena fs mount --bank memcached://127.0.0.1:11301,127.0.0.1:11302 /slow /fast")]
 pub struct Mount {
-    /// The directory below.
+    /// The directory of the file system below, which is read through the bank.
     #[arg(value_name = "SLOW")]
     below: PathBuf,
     /// Where it is mounted: an empty directory.
@@ -49,38 +50,40 @@ pub struct Mount {
     /// Where blocks are kept: `memory` or `memory:SIZE` of the local helper, `memcached://HOST:PORT,...` as `verbena bank up` prints them, or `none`.
     #[arg(long, value_name = "BANK", default_value = "memory")]
     bank: Kind,
-    /// open: an open sees all that was closed before it; sealed: files never change once they are closed; age=TIME: at most so old.
+    /// open: an open sees all that was closed before it; sealed: files never change once they are closed; age=TIME: what is read is at most
+    /// that old, 1ms to 24h, such as age=10s.
     #[arg(long, value_name = "PROMISE", default_value = "open")]
     promise: Promise,
-    /// Bytes of a block: a power of two from 256 to 1MiB.
+    /// Bytes of a block: a power of two from 256B to 1MiB.
     #[arg(long, value_name = "SIZE", default_value_t = Size(64 << 10))]
     block: Size,
-    /// The name of the volume: clients with the same name and secret share blocks.
+    /// The name of the volume: clients with the same name and secret share blocks. Without it, the path of SLOW.
     #[arg(long, value_name = "NAME")]
     volume: Option<String>,
-    /// A file with the volume's secret. Without it no client of another machine or user finds a block.
+    /// A file with the volume's secret, 64 hexadecimal digits (`openssl rand -hex 32`). Without it no client of another machine or user finds a block.
     #[arg(long, value_name = "FILE")]
     secret: Option<PathBuf>,
-    /// Memory of the mount's own process for blocks, asked before the bank; 0B is none.
+    /// Memory of the mount's own process for blocks, looked at before the bank; 0B: it keeps none.
     #[arg(long, value_name = "SIZE", default_value_t = Size(0))]
     near: Size,
     /// Seal blocks before they go into the bank (AES-256-GCM), so that only mounts with this secret and --encrypt can read them.
     #[arg(long)]
     encrypt: bool,
-    /// Let all users use it, each with the own identity below. For root.
+    /// Let all users use the mount, each under their own user and groups below. Needs root.
     #[arg(long)]
     allow_other: bool,
     /// How long a daemon may take before its blocks count as missing.
     #[arg(long, value_name = "TIME", value_parser = Lapse::or_seconds)]
     deadline: Option<Lapse>,
     /// Threads that serve the kernel.
-    #[arg(long, value_name = "NUMBER", default_value_t = 8)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 8, value_parser = at_least_one())]
     threads: usize,
     #[command(flatten)]
     flags: Flags,
 }
 
-/// Show what a file system can carry: what names a file there, and how far its times can be trusted. Measured on a scratch file where the directory can be written.
+/// Show which promises a file system can keep: what identifies a file there, and how far its times can be trusted. It is measured on a scratch file
+/// where the directory can be written.
 #[derive(Args, Debug)]
 #[command(after_long_help = "Example:\n  verbena fs check /slow")]
 pub struct Check {
@@ -93,7 +96,7 @@ pub struct Check {
 #[derive(Args, Debug)]
 #[command(after_long_help = "Examples:\n  verbena fs status /fast\n  verbena fs status --explain /fast/data/words")]
 pub struct Status {
-    /// Where it is mounted.
+    /// The directory where it is mounted.
     #[arg(value_name = "FAST", required_unless_present = "explain")]
     at: Option<PathBuf>,
     /// A file on a mount: what became of its last open or read, and why.
@@ -103,15 +106,15 @@ pub struct Status {
     format: Format,
 }
 
-/// Show each second what a mount does: opens, reads by where they were answered, and the hit ratio of blocks by cause.
+/// Show each second what a mount does: opens, reads by what answered them, blocks that were missing by cause, and the hit ratio.
 #[derive(Args, Debug)]
 #[command(after_long_help = "Example:\n  verbena fs top /fast --count 3")]
 pub struct Top {
-    /// Where it is mounted.
+    /// The directory where it is mounted.
     #[arg(value_name = "FAST")]
     at: PathBuf,
-    /// How often; without it, until it is told to end.
-    #[arg(long, value_name = "NUMBER")]
+    /// How many lines to print; without it, until Ctrl-C.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Time between two lines.
     #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(1), value_parser = Lapse::or_seconds)]
@@ -128,16 +131,16 @@ pub struct Warm {
     #[arg(value_name = "PATH")]
     path: PathBuf,
     /// Files read at a time.
-    #[arg(long, value_name = "NUMBER", default_value_t = 4)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = at_least_one())]
     threads: usize,
     #[command(flatten)]
     format: Format,
 }
 
-/// Use nothing any more of what a mount keeps of a file or a tree. The next open reads it below.
+/// Drop what a mount keeps of a file or a tree. The next open reads it from the file system below.
 ///
 /// For what a promise cannot see: a restored file with its old size and time, a sealed file that was replaced. Its blocks are taken out of the bank too, so that other mounts do not find them.
-/// What the kernel keeps of a mount is dropped at that mount alone. Links inside the tree are not followed. For the user who mounted it, and root.
+/// What the kernel keeps of a mount is dropped at that mount alone. Links inside the tree are not followed. Only the user who mounted it, and root, can purge.
 #[derive(Args, Debug)]
 #[command(after_long_help = "Examples:\n  verbena fs purge /fast\n  verbena fs purge /fast/data/words --json")]
 pub struct Purge {
@@ -148,14 +151,14 @@ pub struct Purge {
     format: Format,
 }
 
-/// Take a mount away.
+/// Unmount a directory that `verbena fs mount` has mounted.
 #[derive(Args, Debug)]
 #[command(after_long_help = "Example:\n  verbena fs umount /fast")]
 pub struct Umount {
-    /// Where it is mounted.
+    /// The directory where it is mounted.
     #[arg(value_name = "FAST")]
     at: PathBuf,
-    /// Although files are open there: it goes when the last one is closed.
+    /// Unmount although files are open there: the mount ends when the last one is closed.
     #[arg(long)]
     lazy: bool,
 }
@@ -179,7 +182,7 @@ impl Mount {
     fn run(self, file: Option<&Path>) -> Result<()> {
         let refused = |problem: String| Error::Refused { problem, exit_code: 2 };
         let block = u32::try_from(self.block.0)
-            .map_err(|_| refused(format!("--block {}: a power of two from 256 to 1MiB", self.block)))?;
+            .map_err(|_| refused(format!("--block {}: choose a power of two from 256B to 1MiB", self.block)))?;
         let block = BlockSize::new(block).map_err(|error| refused(format!("--block: {error}")))?;
         let defaults = MountOptions::new(&self.below, &self.at);
         let helpers = match self.bank {
@@ -346,7 +349,7 @@ impl Warm {
             let report = serde_json::json!({ "files": warmed.files, "bytes": warmed.bytes, "failed": warmed.failed });
             write_json(&mut out, &report)?;
         } else {
-            writeln!(out, "{} files, {} bytes read; {} could not be", warmed.files, warmed.bytes, warmed.failed)?;
+            writeln!(out, "{} files, {} bytes read; {} could not be read", warmed.files, warmed.bytes, warmed.failed)?;
         }
         if warmed.failed > 0 {
             return Err(Error::Refused {
@@ -367,7 +370,7 @@ impl Purge {
         } else {
             writeln!(out, "{} files purged; {} blocks were taken out of the bank", purged.files, purged.blocks)?;
             for (count, what) in [
-                (purged.unreached, "blocks may be in the bank still, which did not answer in time"),
+                (purged.unreached, "blocks may still be in the bank, which did not answer in time"),
                 (purged.large, "files have too many blocks to be taken out of the bank"),
             ] {
                 if count > 0 {

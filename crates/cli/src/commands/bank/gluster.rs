@@ -52,7 +52,7 @@ pub struct Enable {
     /// strong: no read is older than the last write that was acknowledged; imca: the paper's, which is not coherent.
     #[arg(long, value_enum, default_value_t = Scheme::Strong)]
     scheme: Scheme,
-    /// Bytes of a block: a power of two from 256 to 1MiB.
+    /// Bytes of a block: a power of two from 256B to 1MiB.
     #[arg(long, value_name = "SIZE", default_value_t = Size(64 << 10))]
     block: Size,
     /// How blocks are spread over the daemons.
@@ -160,11 +160,12 @@ impl Enable {
         let refused = |problem: String| Error::Refused { problem, exit_code: 2 };
         let list = Daemons::parse(&self.bank).map_err(|error| refused(format!("--bank: {error}")))?;
         if list.list().iter().any(|daemon| daemon.weight != 1) {
-            return Err(refused("--bank: the translators know no weights".to_owned()));
+            return Err(refused("--bank: the translators know no weights: leave out =WEIGHT".to_owned()));
         }
         let daemons: Vec<String> = list.list().iter().map(|daemon| daemon.address.to_string()).collect();
         let block = u32::try_from(self.block.0).ok().and_then(|bytes| verbena_bank::BlockSize::new(bytes).ok());
-        let block = block.ok_or_else(|| refused(format!("--block {}: a power of two from 256 to 1MiB", self.block)))?;
+        let block =
+            block.ok_or_else(|| refused(format!("--block {}: choose a power of two from 256B to 1MiB", self.block)))?;
         let name = |value: &dyn std::fmt::Debug| format!("{value:?}").to_lowercase();
         let mut options = vec![
             ("scheme", name(&self.scheme)),
@@ -238,6 +239,6 @@ fn show(volume: &str, report: VolumeReport, json: bool) -> Result<()> {
     }
     Ok(writeln!(
         out,
-        "mounts    want -o attribute-timeout=0,entry-timeout=0,direct-io-mode=enable: the kernel keeps pages and attributes else"
+        "mounts    need -o attribute-timeout=0,entry-timeout=0,direct-io-mode=enable: without it the kernel keeps pages and attributes"
     )?)
 }
