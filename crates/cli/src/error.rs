@@ -256,7 +256,12 @@ impl Error {
                 | verbena_pool::ClientError::Authorities(_),
             ) => 2,
             Error::Pool(verbena_pool::ClientError::Connection { .. }) => 3,
-            Error::FtpUsers(_) | Error::Ftp(verbena_ftp::ServeError::Users(_) | verbena_ftp::ServeError::Nobody) => 2,
+            Error::FtpUsers(_)
+            | Error::Ftp(
+                verbena_ftp::ServeError::Users(_)
+                | verbena_ftp::ServeError::Tls { .. }
+                | verbena_ftp::ServeError::Nobody,
+            ) => 2,
             Error::NoSuchNode { .. } => 2,
             Error::WanOption(_) | Error::Wan(verbena_wan::Error::Plan(_) | verbena_wan::Error::Options { .. }) => 2,
             Error::Wan(verbena_wan::Error::NoSite { .. } | verbena_wan::Error::NoLink { .. }) => 2,

@@ -14,7 +14,7 @@ use crate::dialogue::{Argument, Dialogue};
 use crate::endpoint;
 use crate::listed::ListedKind;
 use crate::offer::Offer;
-use crate::remedy::{of_io, of_reply};
+use crate::remedy::{in_a_sentence, of_io, of_local, of_reply};
 use crate::remote::{facts_by_mlst, name_of};
 use crate::trust::ClientTls;
 
@@ -100,13 +100,13 @@ pub enum CopyError {
         error: std::io::Error,
     },
     /// The caller broke it off.
-    #[error("it was broken off; run the same command again to go on")]
+    #[error("the copy was broken off; run the same command again to go on")]
     Stopped,
     /// A name that no command can carry.
     #[error("{0:?} holds a line end or a NUL, which FTP cannot name")]
     Name(String),
     /// The directory on this side.
-    #[error("{}: {error}", path.display())]
+    #[error("{}: {}{}", path.display(), in_a_sentence(*error), of_local(*error))]
     Local {
         /// Which.
         path: PathBuf,
@@ -119,7 +119,7 @@ pub enum CopyError {
     )]
     NoChannel(String),
     /// A file whose name here is not known.
-    #[error("{0} ends with no name of a file: say what it is to be called here")]
+    #[error("{0} ends with no name of a file: name the file, or say what it is to be called here")]
     NoName(String),
     /// The session ended.
     #[error(transparent)]

@@ -80,9 +80,9 @@ fn read<T>(path: &Path, result: Result<T, rustls::pki_types::pem::Error>, what: 
     use rustls::pki_types::pem::Error;
     result.map_err(|error| {
         let problem = match error {
-            Error::Io(error) => format!("{error}; give a PEM file with {what} that this user can read"),
+            Error::Io(error) => format!("{error}; give a PEM file with the {what}, which this user can read"),
             Error::NoItemsFound => format!("it holds no {what}; give a PEM file that does"),
-            other => format!("no PEM file with {what}: {other}"),
+            other => format!("no PEM file with the {what}: {other}"),
         };
         ServeError::Tls { path: path.to_owned(), problem }
     })

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::remedy::in_a_sentence;
 use crate::rights::Rights;
 use crate::users::UsersError;
 
@@ -130,7 +131,7 @@ impl ServeOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The served directory cannot be opened.
-    #[error("{}: {reason} Give a directory that the user of this process can read and enter", path.display())]
+    #[error("--root {}: {}; give a directory that the user of this process can read and enter", path.display(), in_a_sentence(*reason))]
     Root {
         /// The directory.
         path: PathBuf,
@@ -149,7 +150,7 @@ pub enum ServeError {
     #[error(transparent)]
     Users(#[from] UsersError),
     /// The transfer log cannot be written.
-    #[error("cannot write the transfer log {}: {error}", path.display())]
+    #[error("--transfer-log {}: {error}; give a file that this user can write, in a directory that exists", path.display())]
     Log {
         /// The file.
         path: PathBuf,
@@ -165,7 +166,7 @@ pub enum ServeError {
         problem: String,
     },
     /// The administrator's socket cannot be had.
-    #[error("cannot listen on {}: {error}; choose another path", path.display())]
+    #[error("cannot listen on {}: {error}; choose another path by --control, in a directory that exists", path.display())]
     Control {
         /// Where.
         path: PathBuf,
@@ -176,7 +177,7 @@ pub enum ServeError {
     #[error(transparent)]
     Metrics(#[from] verbena_metrics::RegistryError),
     /// Neither anonymous nor users.
-    #[error("nobody could log in: give a file of users, or allow anonymous logins")]
+    #[error("no user could log in: give a file of users (--users), or leave out --no-anonymous")]
     Nobody,
 }
 
@@ -185,7 +186,9 @@ fn listening(error: &std::io::Error) -> &'static str {
     use std::io::ErrorKind;
     match error.kind() {
         ErrorKind::AddrInUse => "another process listens there: end it, or choose another port (0 takes a free one)",
-        ErrorKind::AddrNotAvailable => "no interface of this machine has that address",
+        ErrorKind::AddrNotAvailable => {
+            "no interface of this machine has that address: `ip address` lists those that there are"
+        }
         ErrorKind::PermissionDenied => "ports below 1024 need root or CAP_NET_BIND_SERVICE",
         _ => "choose another address",
     }

@@ -3,6 +3,7 @@
 use std::io::{Error, ErrorKind};
 
 use rustls::CertificateError;
+use verbena_transfer::FileError;
 
 /// Of a connection.
 pub(crate) fn of_io(error: &Error) -> &'static str {
@@ -28,6 +29,23 @@ pub(crate) fn of_io(error: &Error) -> &'static str {
         (_, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => {
             "; the server closed the connection: run it again"
         }
+        _ if error.to_string().starts_with("failed to lookup") => "; correct the host's name, or write its IP address",
+        _ => "",
+    }
+}
+
+/// The words of an error of a file, which FTP's replies end with a full stop, within a sentence.
+pub(crate) fn in_a_sentence(error: FileError) -> String {
+    error.to_string().trim_end_matches('.').to_owned()
+}
+
+/// Of a file or directory on this side.
+pub(crate) fn of_local(error: FileError) -> &'static str {
+    match error {
+        FileError::NotFound => "; correct the path, or make the directory first (mkdir -p)",
+        FileError::NotDirectory => "; a tree goes into a directory: choose one",
+        FileError::Denied => "; choose a path that this user can use",
+        FileError::Full => "; make room, and run the same command again",
         _ => "",
     }
 }
@@ -39,12 +57,12 @@ pub(crate) fn of_reply(command: &str, code: u16) -> &'static str {
         ("AUTH", 500..=504) => "; this server does not encrypt: leave out --tls to send everything in clear",
         ("USER", 331 | 421 | 500..=599) => "; some servers take logins by TLS alone: --tls",
         ("STOR" | "APPE" | "MKD" | "MFMT", 550) => {
-            "; look at the path by `verbena ftp ls`, and at what the user may do there"
+            "; look at the path by `verbena ftp ls`. The user needs the right to write there: `verbena ftp serve` gives it in its file of users"
         }
         ("DELE" | "RMD" | "RNFR" | "RNTO", 550) => {
-            "; look at the path by `verbena ftp ls`, and at what the user may do there"
+            "; look at the path by `verbena ftp ls`. The user needs the right to delete there: `verbena ftp serve` gives it in its file of users"
         }
-        ("RETR" | "MLSD" | "LIST" | "MLST" | "CWD" | "SIZE", 550) => "; look at the path by `verbena ftp ls`",
+        ("RETR" | "MLSD" | "LIST" | "MLST" | "CWD" | "SIZE" | "HASH", 550) => "; look at the path by `verbena ftp ls`",
         _ => "",
     }
 }

@@ -38,12 +38,18 @@ const NOBODY: &str =
 #[derive(Debug, thiserror::Error)]
 pub enum UsersError {
     /// It cannot be read or written.
-    #[error("{}: {error}", path.display())]
+    #[error("file of users {}: {error}; give a file that this user can read and write, in a directory that exists", path.display())]
     Io {
         /// The file.
         path: PathBuf,
         /// What the system says.
         error: std::io::Error,
+    },
+    /// The server's file of users is not there.
+    #[error("--users {}: there is no such file; `verbena ftp passwd {} NAME` makes it, with a first user", path.display(), path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
     },
     /// It is no TOML of the form above.
     #[error("{}: {message}", path.display())]
@@ -110,7 +116,10 @@ struct User {
 impl Users {
     /// Reads a file of users.
     pub fn load(path: &Path) -> Result<Users, UsersError> {
-        let text = std::fs::read_to_string(path).map_err(|error| UsersError::Io { path: path.to_owned(), error })?;
+        let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => UsersError::Missing { path: path.to_owned() },
+            _ => UsersError::Io { path: path.to_owned(), error },
+        })?;
         Users::parse(&text).map_err(|message| UsersError::Form { path: path.to_owned(), message })
     }
 
@@ -126,7 +135,7 @@ impl Users {
             let has = |right| entry.rights.contains(&right);
             let rights = Rights { read: has(Right::Read), write: has(Right::Write), delete: has(Right::Delete) };
             if entry.rate == Some(Size(0)) || entry.connections == Some(0) {
-                return Err(format!("{name} could do nothing: rate and connections are at least 1"));
+                return Err(format!("{name} could do nothing: rate is at least 1B, and connections at least 1"));
             }
             let (rate, quota) = (entry.rate.map(|rate| rate.0), entry.quota.map(|quota| quota.0));
             let Entry { fxp, atomic_stores, connections, .. } = entry;
@@ -167,7 +176,7 @@ impl Users {
 pub fn set_password(path: &Path, name: &str, password: &[u8]) -> Result<(), UsersError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if name.is_empty() || name.len() > 64 || !name.bytes().all(is_plain) {
-        return Err(UsersError::Word("a name has 1 to 64 letters, digits, - and _"));
+        return Err(UsersError::Word("a user's name has 1 to 64 letters, digits, - and _"));
     }
     if password.is_empty() || password.len() > LONGEST_PASSWORD || password.iter().any(|byte| *byte < 0x20) {
         return Err(UsersError::Word("a password has 1 to 1024 bytes and no control characters"));

@@ -18,13 +18,15 @@ use crate::output::{Format, output, write_json};
 /// How often progress is shown.
 const SHOWN_EVERY: Duration = Duration::from_millis(500);
 
-/// Copy a file to or from an FTP server, or a tree of files to or from `verbena ftp serve`, over several connections at once. Type the same line again after any end: it goes on where it was.
+/// Copy a file to or from an FTP server, or a tree of files to or from `verbena ftp serve`, over several connections at once. The same command, given again
+/// after any end, goes on where it was.
 ///
-/// Each file arrives beside its place and is renamed when it is whole, as the root of its tree of BLAKE3 hashes proves. What stands already of files over 64 KiB is not sent again. One side
-/// is a directory or file here, the other ftp://USER:PASSWORD@HOST:PORT/PATH. A server without TPRT gets plain FTP, unless --channel names other channels than tcp.
+/// One side is a directory or file here, the other ftp://USER:PASSWORD@HOST:PORT/PATH. Each file arrives beside its place, and is renamed when it is whole, as
+/// the root of its tree of BLAKE3 hashes proves. Parts of files over 64 KiB that have arrived are not sent again. A server without the command TPRT gets plain
+/// FTP, unless --channel names other channels than tcp.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-Exit codes: 0 all files stand; 1 some do not, or the server is gone: type the line again
+Exit codes: 0 all files have arrived; 1 some have not, or the server is gone: give the same command again; 2 the command line is wrong
 
 Examples:
   verbena cp data ftp://alice:secret@host:2121/in
@@ -33,29 +35,30 @@ Examples:
   verbena cp --channel quic data ftp://alice:secret@host:2121/in
   verbena cp a.bin ftp://alice:secret@host/in/")]
 pub struct Command {
-    /// Where the files are.
+    /// The source: a file or directory here, or ftp://USER:PASSWORD@HOST:PORT/PATH.
     #[arg(value_name = "FROM")]
     from: String,
-    /// Where they go: a directory that exists; for a file, its name there too.
+    /// The target, here or there: a directory that exists; for a single file, also its new path.
     #[arg(value_name = "TO")]
     to: String,
     /// Connections that carry files at once: 1 to 16. Without it, connections are added while they pay.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=16))]
     streams: Option<u16>,
-    /// What files go over: tcp, quic, which is encrypted, or descriptor, by which a server of this user on this machine copies from the files themselves. Several are tried in their order. Without it, what both sides have and may use is measured on the files, and
+    /// What files go over: tcp; quic, which is encrypted; or descriptor, by which a server of this user on this machine copies from the files themselves, over
+    /// one connection. Several, with commas between them, are tried in their order. Without it, what both sides have and may use is measured on the files, and
     /// the best is kept; with --tls nothing goes in clear between machines.
     #[arg(long, value_name = "CHANNEL", value_delimiter = ',', value_parser = str::parse::<ChannelKind>)]
     channel: Vec<ChannelKind>,
     /// Say what was measured, and why the channel was changed and connections were added, or not.
     #[arg(long)]
     explain: bool,
-    /// Count files before they are on the disk here: faster, and what the machine's own crash leaves is sent again.
+    /// Do not wait until files are on the disk here: faster, but after a crash of this machine files may have to be sent again.
     #[arg(long)]
     no_sync: bool,
-    /// Leave files alone that are newer where they go. This option and the four below copy by plain FTP.
+    /// Leave files alone that are newer at the target. This option and the four below copy by plain FTP.
     #[arg(long)]
     update: bool,
-    /// Leave out files and directories of this name; * and ? stand for other letters. May be given again.
+    /// Leave out files and directories of this name; * stands for any letters, and ? for one. May be given several times.
     #[arg(long, value_name = "NAME")]
     exclude: Vec<String>,
     /// Remove what FROM does not have, and what --exclude does not name.
@@ -142,7 +145,9 @@ impl Command {
             (false, true) => (Direction::Put, &self.to, &self.from),
             (true, true) => return Err(refused("both sides are servers: copy by way of a directory here")),
             (false, false) => {
-                return Err(refused("neither side is ftp://USER:PASSWORD@HOST:PORT/PATH; on one machine use cp"));
+                return Err(refused(
+                    "neither side is ftp://USER:PASSWORD@HOST:PORT/PATH; between directories of this machine use cp(1)",
+                ));
             }
         };
         let remote = self.reach.location(url).map_err(files::refused)?;
@@ -250,13 +255,20 @@ impl Command {
         self.channel.is_empty() || self.channel.contains(&ChannelKind::Tcp)
     }
 
-    /// Where another channel is named, no option may choose plain FTP.
+    /// Where another channel is named, no option may choose plain FTP; and descriptor alone has one connection.
     fn check_channels(&self) -> Result<()> {
-        let Some(option) = self.is_plain().filter(|_| !self.may_be_plain()) else { return Ok(()) };
-        Err(files::refused(format!(
-            "{option} copies by plain FTP, which goes over tcp, and --channel does not have it: nothing was sent. Leave out one of the two; \
-             --tls encrypts plain FTP"
-        )))
+        if let Some(option) = self.is_plain().filter(|_| !self.may_be_plain()) {
+            return Err(files::refused(format!(
+                "{option} copies by plain FTP, which goes over tcp, and --channel does not name tcp: nothing was sent. Leave out one of the two; \
+                 --tls encrypts plain FTP"
+            )));
+        }
+        if self.streams.is_some() && self.channel == [ChannelKind::Descriptor] {
+            return Err(files::refused(
+                "--channel descriptor copies over one connection, and --streams is for tcp and quic: nothing was sent. Leave out one of the two",
+            ));
+        }
+        Ok(())
     }
 
     /// Copies a tree file by file, as every server can.

@@ -14,6 +14,7 @@ use serde::Serialize;
 use verbena_ftp::{DataTls, Rights, ServeOptions, Server, TlsOptions, set_password};
 use verbena_terms::Lapse;
 
+use super::at_least_one;
 use super::running::{self, Signals, Told, say};
 use crate::error::{Error, Result};
 use crate::output::{Format, output};
@@ -46,7 +47,7 @@ Examples:
   verbena ftp serve --root /srv/data --listen [::]:21 --users users.toml --tls cert.pem,key.pem --tls-required
   curl ftp://127.0.0.1:2121/")]
 pub struct Serve {
-    /// The directory.
+    /// The directory that is served.
     #[arg(long, value_name = "DIR")]
     root: PathBuf,
     /// Where clients connect; port 0 takes a free one.
@@ -55,7 +56,7 @@ pub struct Serve {
     /// A file of users, with their passwords' hashes, homes and rights; `verbena ftp passwd` writes it.
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
-    /// Let nobody in without a password.
+    /// Refuse anonymous users.
     #[arg(long, requires = "users")]
     no_anonymous: bool,
     /// Let anonymous users upload and replace files.
@@ -67,17 +68,17 @@ pub struct Serve {
     /// Ports of passive data connections, such as 50000-50100; the system's choice if it is not given.
     #[arg(long, value_name = "FROM-TO", value_parser = ports)]
     passive_ports: Option<RangeInclusive<u16>>,
-    /// The IPv4 address that clients reach this server at, where a translator of addresses is between them.
+    /// The IPv4 address at which clients reach this server from behind address translation (NAT).
     #[arg(long, value_name = "ADDRESS")]
     outer_address: Option<Ipv4Addr>,
     /// Append a line for each transfer to this file, in the form of xferlog(5).
     #[arg(long, value_name = "FILE")]
     transfer_log: Option<PathBuf>,
-    /// Connections at one time.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
+    /// Connections at one time; further ones are refused.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = at_least_one())]
     connections: usize,
-    /// Connections of one address at one time.
-    #[arg(long, value_name = "NUMBER", default_value_t = 100)]
+    /// Connections of one address at one time; further ones are refused.
+    #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = at_least_one())]
     connections_per_address: usize,
     /// Failed logins after which an address is banned for --ban-time; 0 bans none.
     #[arg(long, value_name = "NUMBER", default_value_t = 10)]
@@ -89,7 +90,7 @@ pub struct Serve {
     #[arg(long, value_name = "PATH")]
     control: Option<PathBuf>,
     /// Give metrics to Prometheus at http://ADDRESS/metrics.
-    #[arg(long, value_name = "ADDRESS", value_parser = listen)]
+    #[arg(long, value_name = "ADDRESS", value_parser = metrics_at)]
     metrics: Option<SocketAddr>,
     /// A PEM file with the server's certificate, a comma, and one with its key: clients may encrypt by AUTH TLS.
     #[arg(long, value_name = "CERT,KEY", value_parser = certificate)]
@@ -97,19 +98,20 @@ pub struct Serve {
     /// Refuse logins and data in clear.
     #[arg(long, requires = "tls")]
     tls_required: bool,
-    /// Take encrypted data connections that resume the control connection's TLS alone: nobody else gets data. Python's ftplib and rclone cannot.
+    /// Take only encrypted data connections that resume the TLS session of the control connection, so that no other client gets data. Python's ftplib and
+    /// rclone cannot do that.
     #[arg(long, requires = "tls")]
     tls_resumed: bool,
-    /// Take uploads whose TLS ends without close_notify for whole. They may have been cut off.
+    /// Take an upload for complete although its TLS ends without close_notify. It may have been cut off.
     #[arg(long, requires = "tls")]
     tls_unclean_end: bool,
-    /// The longest time in which a data connection moves nothing.
+    /// How long a data connection may move nothing, before it is closed.
     #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(60), value_parser = Lapse::or_seconds)]
     stall: Lapse,
-    /// The longest time in which a session of `verbena cp` moves nothing; large files are hashed meanwhile.
+    /// How long a session of `verbena cp` may move nothing, before it is closed; large files are hashed meanwhile.
     #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(600), value_parser = Lapse::or_seconds)]
     session_stall: Lapse,
-    /// The longest silence of a control connection.
+    /// How long a control connection may be silent, before it is closed.
     #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(300), value_parser = Lapse::or_seconds)]
     idle: Lapse,
     /// How long transfers under way may go on after the signal to stop.
@@ -272,7 +274,7 @@ impl Passwd {
         };
         if password.is_empty() {
             return Err(Error::Refused {
-                problem: "an empty password lets everybody in: nothing was changed".into(),
+                problem: "an empty password would let anyone in: nothing was changed".into(),
                 exit_code: 2,
             });
         }
@@ -285,7 +287,7 @@ fn asked_twice(name: &str) -> Result<String> {
     let first = hidden(&format!("password of {name}: "))?;
     let second = hidden("once more: ")?;
     if first != second {
-        return Err(Error::Refused { problem: "the two are not the same: nothing was changed".into(), exit_code: 1 });
+        return Err(Error::Refused { problem: "the two passwords differ: nothing was changed".into(), exit_code: 1 });
     }
     Ok(first)
 }
@@ -328,12 +330,16 @@ fn listen(given: &str) -> std::result::Result<SocketAddr, String> {
     given.parse().map_err(|_| "not IP:PORT, for example 127.0.0.1:2121, or 0.0.0.0:2121 for every interface".into())
 }
 
+fn metrics_at(given: &str) -> std::result::Result<SocketAddr, String> {
+    given.parse().map_err(|_| "not IP:PORT, for example 127.0.0.1:9121".into())
+}
+
 fn ports(given: &str) -> std::result::Result<RangeInclusive<u16>, String> {
     let wrong = || "not FROM-TO, for example 50000-50100".to_owned();
     let (from, to) = given.split_once('-').ok_or_else(wrong)?;
     let (from, to): (u16, u16) = (from.trim().parse().map_err(|_| wrong())?, to.trim().parse().map_err(|_| wrong())?);
     if from == 0 || from > to {
-        return Err(format!("{from}-{to} has no ports"));
+        return Err(format!("{from}-{to} has no ports: write the lower one, from 1 on, first"));
     }
     Ok(from..=to)
 }

@@ -213,7 +213,10 @@ fn mistakes_are_told_with_what_to_do() {
         (&["ftp", "get", &format!("{url}none")], &["RETR /none", "550", "verbena ftp ls"]),
         (&["ftp", "rm", &format!("{url}a")], &["DELE /a", "550", "right"]),
         (&["cp", &format!("{url}none"), "here"], &["MLST /none", "550"]),
-        (&["cp", "none", &url], &["none", "No such file"]),
+        (&["cp", "none", &url], &["none", "No such file", "correct the path"]),
+        (&["cp", &url, "none"], &["none", "No such file", "make the directory first"]),
+        (&["cp", "--channel", "descriptor", "--streams", "4", "none", &url], &["--streams", "one connection"]),
+        (&["ftp", "serve", "--root", "served", "--users", "none.toml"], &["none.toml", "verbena ftp passwd"]),
         (&["ftp", "ls", "--tls", &url], &["AUTH TLS", "502", "--tls"]),
     ] {
         let said = verbena(words).current_dir(directory.path()).output().unwrap();

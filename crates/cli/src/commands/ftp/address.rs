@@ -14,11 +14,11 @@ pub struct Reach {
     /// Encrypt the connections by AUTH TLS; without it ftp:// goes in clear, passwords too. ftps:// is encrypted from the start.
     #[arg(long)]
     tls: bool,
-    /// A PEM file with the authorities whose certificates count; the system's if it is not given.
+    /// A PEM file with the authorities that may vouch for the server's certificate; without it, those of the system.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// The longest silence of the server.
-    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(30), value_parser = Lapse::or_seconds)]
+    /// How long the server may be silent, before the command gives up.
+    #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(30), value_parser = silence)]
     timeout: Lapse,
 }
 
@@ -34,7 +34,7 @@ impl Reach {
             |why: &str| format!("{why}; a server's address is ftp://HOST/PATH, or ftp://USER:PASSWORD@HOST:PORT/PATH");
         if !is_remote(text) {
             // A word, or another kind of address, which may hold a password.
-            let kind = text.split_once("://").map_or(text, |(scheme, _)| scheme);
+            let kind = text.split_once("://").map_or(text.to_owned(), |(scheme, _)| format!("{scheme}://..."));
             return Err(wrong(&format!("{kind:?} does not begin with ftp:// or ftps://")));
         }
         let url = url::Url::parse(text).map_err(|error| wrong(&format!("the address cannot be read: {error}")))?;
@@ -59,6 +59,12 @@ impl Reach {
             tls,
         })
     }
+}
+
+/// A server that may be silent for no time at all cannot answer.
+fn silence(given: &str) -> Result<Lapse, String> {
+    let time = Lapse::or_seconds(given)?;
+    if time.0.is_zero() { Err("the server needs more than no time to answer, such as 30s".into()) } else { Ok(time) }
 }
 
 /// Whether an argument names a server.

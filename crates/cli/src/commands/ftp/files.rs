@@ -12,7 +12,7 @@ use super::address::Reach;
 use crate::error::{Error, Result};
 use crate::output::{Format, output, write_json};
 
-/// Fetch a file. Type the same line again after any end: it goes on where it was, if the file there is still the same.
+/// Fetch a file. The same command, given again after any end, goes on where it was, if the server's file is still the same.
 ///
 /// The file arrives beside its place, and is renamed when it is whole.
 #[derive(Args, Debug)]
@@ -21,7 +21,7 @@ Examples:
   verbena ftp get ftp://host/data/a.bin
   verbena ftp get --tls ftp://alice:secret@host/a.bin /tmp/b.bin")]
 pub struct Get {
-    /// The file there.
+    /// The file on the server: ftp://USER:PASSWORD@HOST:PORT/PATH.
     #[arg(value_name = "URL")]
     url: String,
     /// A file or a directory here; the directory where the command runs, if it is not given.
@@ -33,9 +33,9 @@ pub struct Get {
     format: Format,
 }
 
-/// Send a file. What stands there already and is proven to be its beginning is not sent again.
+/// Send a file. What the server has already, and is proven to be the file's beginning, is not sent again.
 ///
-/// A server that computes hashes proves it. For others, --resume takes the comparison of the last 64 KiB.
+/// A server that computes hashes proves it. For others, --resume compares the last 64 KiB instead.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -45,10 +45,10 @@ pub struct Put {
     /// The file here.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Where it goes; into a directory, if the path ends with a slash.
+    /// Where it goes on the server, ftp://USER:PASSWORD@HOST:PORT/PATH; into a directory, if the path ends with a slash.
     #[arg(value_name = "URL")]
     url: String,
-    /// Go on behind what stands there if its last 64 KiB are equal, on a server that has no hashes.
+    /// Go on behind what the server has if its last 64 KiB are equal, on a server that computes no hashes.
     #[arg(long)]
     resume: bool,
     #[command(flatten)]
@@ -64,7 +64,7 @@ Examples:
   verbena ftp ls ftp://host/
   verbena ftp ls --json ftps://host/data")]
 pub struct Ls {
-    /// The directory or file.
+    /// The directory or file: ftp://USER:PASSWORD@HOST:PORT/PATH.
     #[arg(value_name = "URL")]
     url: String,
     #[command(flatten)]
@@ -83,7 +83,7 @@ pub struct Rm {
     /// The file.
     #[arg(value_name = "URL")]
     url: String,
-    /// It is a directory.
+    /// Remove an empty directory, not a file.
     #[arg(long)]
     directory: bool,
     #[command(flatten)]
@@ -174,7 +174,7 @@ pub fn put(
     let here = |error| CopyError::Read { name: from.display().to_string(), error };
     let mut file = File::open(from).map_err(here)?;
     if !file.metadata().map_err(here)?.is_file() {
-        return Err(refused(format!("{} is no regular file", from.display())));
+        return Err(refused(format!("{} is no regular file; `verbena cp` sends directories", from.display())));
     }
     let mut there = there.to_vec();
     if there.ends_with(b"/") {
@@ -188,7 +188,7 @@ fn say(format: &Format, moved: Moved) -> Result<()> {
     let mut out = output();
     match format.json {
         true => write_json(&mut out, &MovedFile { bytes: size, kept }),
-        false => Ok(writeln!(out, "{size} bytes, {kept} of them stood already")?),
+        false => Ok(writeln!(out, "{size} bytes, {kept} of them were there already")?),
     }
 }
 

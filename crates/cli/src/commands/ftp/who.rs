@@ -46,12 +46,12 @@ pub struct Who {
 /// The client may come again. To keep a user out, change the file of users and send the server SIGHUP first.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
-Exit codes: 0 they end; 1 one of them was not there; 3 no server runs
+Exit codes: 0 they end; 1 there was no session of one of the numbers; 3 no server runs
 
 Examples:
   verbena ftp kick 17")]
 pub struct Kick {
-    /// Numbers, as `verbena ftp who` shows them.
+    /// Numbers of sessions, as `verbena ftp who` shows them.
     #[arg(value_name = "NUMBER", required = true)]
     sessions: Vec<u64>,
     #[command(flatten)]
@@ -78,7 +78,9 @@ impl Server {
             [] => {
                 let place = directory.display();
                 Err(refused(
-                    format!("no FTP server of this user runs ({place} has no socket of one); --control names another"),
+                    format!(
+                        "no FTP server of this user runs ({place} has no socket of one); `verbena ftp serve` starts one, and --control names the socket of another"
+                    ),
                     3,
                 ))
             }
@@ -100,12 +102,19 @@ impl Server {
             stream.take(LONGEST).read_to_string(&mut text)?;
             Ok::<_, std::io::Error>(text)
         };
-        let text =
-            asked().map_err(|error| refused(format!("no FTP server answers at {}: {error}", path.display()), 3))?;
+        let text = asked().map_err(|error| {
+            refused(
+                format!(
+                    "no FTP server answers at {}: {error}; is it the path that --control of `verbena ftp serve` names?",
+                    path.display()
+                ),
+                3,
+            )
+        })?;
         let status = text.split(' ').nth(1).and_then(|code| code.parse().ok());
         match (status, text.split_once("\r\n\r\n")) {
             (Some(status), Some((_, body))) => Ok((status, body.to_owned())),
-            _ => Err(refused(format!("what listens at {} is no FTP server of verbena", path.display()), 1)),
+            _ => Err(refused(format!("what listens at {} is no `verbena ftp serve`", path.display()), 1)),
         }
     }
 }
@@ -145,7 +154,7 @@ impl Kick {
             all &= status == 200;
             match status {
                 200 => writeln!(output(), "{id} ends")?,
-                _ => writeln!(output(), "{id} is not there")?,
+                _ => writeln!(output(), "there is no session {id}")?,
             }
         }
         if all { Ok(()) } else { Err(Error::No) }
