@@ -68,7 +68,7 @@ function checkOwner(place) {
     directory = fs.statSync(path.dirname(place.socketPath));
     socket = fs.lstatSync(place.socketPath);
   } catch (error) {
-    throw new NoHelper(`no helper answers at ${place.text}: ${error.message}; start \`verbena node\` or \`verbena proxy\`, or name another place`, { cause: error });
+    throw new NoHelper(`no helper answers at ${place.text}: ${error.message}; start \`verbena node\` or \`verbena proxy\`, or name another address`, { cause: error });
   }
   const anybodyWrites = (directory.mode & WRITABLE_BY_OTHERS) !== 0;
   const trusted = anybodyWrites ? (directory.mode & STICKY) !== 0 && ours(socket) : place.isNamed || ours(directory);

@@ -125,7 +125,7 @@ function exchanged(place, path, body, timeoutMs) {
     const broken = (error) => {
       const message = error?.message ?? "the connection has ended";
       if (isConnected) failed(new NoAnswer(`the helper at ${place.text} broke off: ${message}`, { cause: error }));
-      else failed(new NoHelper(`no helper answers at ${place.text}: ${message}; start \`verbena node\` or \`verbena proxy\`, or name another place`, { cause: error }));
+      else failed(new NoHelper(`no helper answers at ${place.text}: ${message}; start \`verbena node\` or \`verbena proxy\`, or name another address`, { cause: error }));
     };
     request.once("socket", (socket) => socket.once("connect", () => (isConnected = true)));
     request.on("error", broken);

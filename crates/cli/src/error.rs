@@ -18,10 +18,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// The exit codes, as the help prints them.
 pub const EXIT_CODES: &str = "\
 Exit codes:
-  0  done (also when who reads the output stops reading)
+  0  done (also when the reader of the output stops reading)
   1  it could not be done, or the answer is no
   2  the command line or the configuration is wrong
-  3  no helper runs that could be asked";
+  3  no helper (or pool, FTP server, WAN) runs that could answer";
 
 /// Why a command ended early.
 #[derive(Debug, Error)]
@@ -266,7 +266,8 @@ impl Error {
             Error::WanOption(_) | Error::Wan(verbena_wan::Error::Plan(_) | verbena_wan::Error::Options { .. }) => 2,
             Error::Wan(verbena_wan::Error::NoSite { .. } | verbena_wan::Error::NoLink { .. }) => 2,
             Error::Node(verbena_node::Error::TooMuchMemory { .. }) => 2,
-            Error::Node(verbena_node::Error::Key(_)) | Error::Proxy(ProxyError::Setting { .. }) => 2,
+            Error::Node(verbena_node::Error::Key(_)) => 2,
+            Error::Proxy(ProxyError::Setting { .. } | ProxyError::PurgeToken { .. }) => 2,
             Error::Bank(verbena_bank::StartError::Count { .. }) => 2,
             Error::Mount(
                 verbena_mount::MountError::Encrypt

@@ -14,10 +14,21 @@ pub fn of(error: &Error) -> Option<String> {
             Some(listening::advice(*address, source, "--node-api"))
         }
         Error::Node(verbena_node::Error::File { path, source, .. }) | Error::File { path, source, .. } => {
-            (source.kind() == ErrorKind::PermissionDenied).then(|| of_another(path)).flatten()
+            of_file(path, source)
         }
+        Error::Node(verbena_node::Error::Ipc(verbena_ipc::Error::File { path, source, .. })) => of_file(path, source),
         Error::Client(verbena_client::Error::Ipc(verbena_ipc::Error::File { path, source, .. })) => {
-            (source.kind() == ErrorKind::PermissionDenied).then(|| of_another(path)).flatten()
+            of_file(path, source)
+        }
+        _ => None,
+    }
+}
+
+fn of_file(path: &Path, source: &std::io::Error) -> Option<String> {
+    match source.kind() {
+        ErrorKind::PermissionDenied => of_another(path),
+        ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
+            Some("a file stands where a directory is needed: name another directory".into())
         }
         _ => None,
     }

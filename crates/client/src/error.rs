@@ -19,7 +19,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// No helper listens at the socket.
     #[error(
-        "no helper runs: nobody listens at {}{}; start one with `verbena node`",
+        "no helper runs: nothing listens at {}{}; start one with `verbena node`",
         tried.display(), others(.running)
     )]
     NoHelper {
@@ -48,7 +48,7 @@ pub enum Error {
     Refused(String),
     /// That is no place where a helper could be.
     #[error(
-        "{text:?} is no place of a helper: {why}; it is an absolute path or http://IP:PORT with a loopback address"
+        "invalid helper address {text:?}: {why}; write an absolute path, or http://IP:PORT with a loopback address"
     )]
     Place {
         /// What was given.
@@ -57,7 +57,7 @@ pub enum Error {
         why: &'static str,
     },
     /// No helper listens for HTTP there. Nothing was begun.
-    #[error("no helper answers at {at}: {source}; start `verbena node` or `verbena proxy`, or name another place")]
+    #[error("no helper answers at {at}: {source}; start `verbena node` or `verbena proxy`, or name another address")]
     Nobody {
         /// The place that was tried.
         at: Place,

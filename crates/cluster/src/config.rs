@@ -236,7 +236,10 @@ impl ClusterConfig {
         }
         let etcd = self.provider == Provider::Etcd;
         if etcd && !self.members.is_empty() {
-            wrong("members".into(), "with the provider etcd whoever joins is a member: leave the list out".into());
+            wrong(
+                "members".into(),
+                "with the provider etcd each node that joins is a member: leave the list out".into(),
+            );
         }
         match &self.address {
             Some(_) if !etcd => {

@@ -106,7 +106,10 @@ impl FromStr for Address {
         let wrong = |why: &str| {
             format!("not mysql://USER:PASSWORD@HOST:PORT or postgres://USER:PASSWORD@HOST:PORT/DATABASE: {why}")
         };
-        let url = Url::parse(text).map_err(|error| wrong(&error.to_string()))?;
+        let url = Url::parse(text).map_err(|error| match error {
+            url::ParseError::RelativeUrlWithoutBase => wrong("it has no scheme"),
+            error => wrong(&error.to_string()),
+        })?;
         let (product, port) = match url.scheme() {
             "mysql" | "mariadb" => (Product::MySql, 3306),
             "postgres" | "postgresql" => (Product::PostgreSql, 5432),
@@ -124,7 +127,7 @@ impl FromStr for Address {
                 key if key == mode && value.eq_ignore_ascii_case(plain) => {}
                 key if key == mode => {
                     let problem = format!(
-                        "{mode}={value} does not look whose certificate the database shows: write {mode}={proved}, and name who vouches for it in database.tls_ca; or {mode}={plain}"
+                        "{mode}={value} does not check the database's certificate: write {mode}={proved}, and name the certificate's authority in database.tls_ca; or {mode}={plain}"
                     );
                     return Err(wrong(&problem));
                 }
@@ -207,7 +210,7 @@ mod tests {
         for (text, why) in [
             ("127.0.0.1:3306", "not mysql://"),
             ("redis://:secret@a", "redis:// is no database"),
-            ("postgres://u:secret@a/b?sslmode=require", "sslmode=require does not look whose certificate"),
+            ("postgres://u:secret@a/b?sslmode=require", "sslmode=require does not check the database's certificate"),
             (
                 "postgres://u:secret@a/b?ssl-mode=DISABLED",
                 "ssl-mode is no parameter that is known here; socket and sslmode are",

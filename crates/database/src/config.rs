@@ -129,7 +129,7 @@ impl DatabaseConfig {
             let (key, other) = if self.tls_cert.is_some() { ("tls_key", "tls_cert") } else { ("tls_cert", "tls_key") };
             found.push(Contradiction::new(
                 key,
-                format!("database.{other} stands alone: a certificate goes with its key"),
+                format!("it is not set, and {other} needs it: a certificate and its private key go together"),
             ));
         }
         match &to {

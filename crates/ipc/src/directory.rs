@@ -48,7 +48,7 @@ fn private_directory(path: &Path, uid: u32) -> Result<(), Error> {
     let found = fs::symlink_metadata(path).map_err(|error| Error::file("look at", path, error))?;
     match found {
         _ if !found.is_dir() => wrong("it is no directory"),
-        _ if found.uid() != uid => wrong("it is somebody else's"),
+        _ if found.uid() != uid => wrong("it belongs to another user"),
         _ if found.mode() & 0o077 != 0 => wrong("others may enter it (its mode should be 0700)"),
         _ => Ok(()),
     }
@@ -176,7 +176,7 @@ fn only_ours_to_write(directory: &Path) -> Result<(), Error> {
     let wrong = |what| Err(Error::Directory { path: directory.to_owned(), what, uid });
     match found {
         _ if !found.is_dir() => wrong("it is no directory"),
-        _ if found.uid() != uid && found.uid() != 0 => wrong("it is somebody else's"),
+        _ if found.uid() != uid && found.uid() != 0 => wrong("it belongs to another user"),
         _ if found.mode() & 0o022 != 0 => wrong("others may write into it"),
         _ => Ok(()),
     }

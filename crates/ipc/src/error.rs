@@ -11,7 +11,7 @@ use crate::handshake::Farewell;
 #[derive(Debug, Error)]
 pub enum Error {
     /// The directory for the socket cannot be trusted.
-    #[error("{path}: {what}; it must be a directory of user {uid} (or root) into which nobody else can write")]
+    #[error("{path}: {what}; it must be a directory of user {uid} (or root) into which no other user can write")]
     Directory {
         /// Which directory.
         path: PathBuf,
@@ -66,7 +66,7 @@ pub enum Error {
     },
     /// The file is not a record of queues.
     #[error(
-        "{path} is no record of message queues: {what}; remove it, and with ipcrm what `ipcs -q` shows that nobody uses"
+        "{path} is no record of message queues: {what}; remove it, and remove the queues that `ipcs -q` shows and no process uses (ipcrm)"
     )]
     Record {
         /// Where it lies.
@@ -75,7 +75,7 @@ pub enum Error {
         what: String,
     },
     /// An option is zero that must not be.
-    #[error("option {option} is 0: nobody could be served")]
+    #[error("option {option} is 0: it must be at least 1")]
     ZeroOption {
         /// Its name.
         option: &'static str,

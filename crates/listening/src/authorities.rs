@@ -28,10 +28,7 @@ pub fn authorities(file: Option<&Path>) -> Result<Vec<CertificateDer<'static>>, 
     };
     let unreadable = |error| match error {
         pem::Error::Io(error) => {
-            format!(
-                "{}: {error}: it must be there, and readable for the user that this process runs as",
-                file.display()
-            )
+            format!("{}: {error}: it must exist, and be readable by the user of this process", file.display())
         }
         other => format!("{}: {other}: it has to be PEM", file.display()),
     };

@@ -192,7 +192,7 @@ fn signing_key(private: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, rustl
 fn unreadable(error: &rustls::pki_types::pem::Error, what: &str) -> String {
     use rustls::pki_types::pem::Error;
     match error {
-        Error::Io(error) => format!("{error}: it must be there, and readable for the user that this process runs as"),
+        Error::Io(error) => format!("{error}: it must exist, and be readable by the user of this process"),
         Error::NoItemsFound => format!("{what} is not in it: it has to be PEM (BEGIN ... END)"),
         other => format!("{other}: it has to be PEM (BEGIN ... END)"),
     }

@@ -47,7 +47,9 @@ impl NodeConfig {
     fn check(&self) -> Vec<Contradiction> {
         let open = self.api.filter(|address| !address.ip().is_loopback());
         let problem = |address| {
-            format!("{address} is no loopback address, and whoever reaches it may purge: put a proxy before it")
+            format!(
+                "{address} is no loopback address, and each client that reaches it may purge: write 127.0.0.1 or [::1] here, and put a proxy before it"
+            )
         };
         open.map(|address| Contradiction::new("api", problem(address))).into_iter().collect()
     }

@@ -70,7 +70,10 @@ impl MemcachedConfig {
         });
         let half = (self.tls_cert.is_some() != self.tls_key.is_some()).then(|| {
             let (key, other) = if self.tls_cert.is_some() { ("tls_key", "tls_cert") } else { ("tls_cert", "tls_key") };
-            Contradiction::new(key, format!("{other} needs it: a certificate and its private key go together"))
+            Contradiction::new(
+                key,
+                format!("it is not set, and {other} needs it: a certificate and its private key go together"),
+            )
         });
         none.into_iter().chain(never).chain(unnamed).chain(twice).chain(half).collect()
     }

@@ -38,7 +38,7 @@ pub enum ProxyError {
         process: u32,
     },
     /// The token for `PURGE` requests cannot be had.
-    #[error("proxy.purge_token_file, {}: {reason}; write one line with the token into it, for this user to read", file.display())]
+    #[error("proxy.purge_token_file, {}: {reason}; write the token into that file, one line, which this user can read", file.display())]
     PurgeToken {
         /// Its file.
         file: PathBuf,

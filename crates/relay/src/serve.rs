@@ -280,7 +280,7 @@ impl<B: Bracket, C: Conversation<Write = B::Write>> Connection<B, C> {
     fn untrusted(&mut self, error: io::Error) {
         let error = verbena_listening::of_handshake(error);
         let is_disbelieved = error.to_string().contains("invalid peer certificate");
-        let whom = if is_disbelieved { "; database.tls_ca names who is believed" } else { "" };
+        let whom = if is_disbelieved { "; database.tls_ca names the authorities that are believed" } else { "" };
         let problem = format!("verbena: no TLS with the database at {}: {error}{whom}", self.upstream);
         self.complain(&problem);
         self.machine.unreachable(&problem);
@@ -288,7 +288,7 @@ impl<B: Bracket, C: Conversation<Write = B::Write>> Connection<B, C> {
 
     fn complain(&self, problem: &str) {
         if let Some(more) = self.unreachable.lock().unwrap_or_else(PoisonError::into_inner).another(BootClock.now()) {
-            tracing::warn!(upstream = %self.upstream, problem, connections = more, "the database cannot be reached: clients are told so");
+            tracing::warn!(upstream = %self.upstream, problem, connections = more, "the database cannot be reached: clients get an error");
         }
     }
 

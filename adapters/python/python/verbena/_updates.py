@@ -110,7 +110,7 @@ class Updates:
             try:
                 connection.connect()
             except OSError as error:
-                message = f"no helper answers at {self._place}: {error}; start `verbena node` or `verbena proxy`, or name another place"
+                message = f"no helper answers at {self._place}: {error}; start `verbena node` or `verbena proxy`, or name another address"
                 raise NoHelper(message) from error
             try:
                 connection.request(method, target, json.dumps(body), {"Content-Type": "application/json", "Connection": "close"})

@@ -34,8 +34,8 @@ fn words(why: Why) -> &'static str {
         Why::LeftOpen => "left with updates open",
         Why::RanOut => "ran out of lease",
         Why::Expelled => "expelled",
-        Why::Superseded => "superseded by a later life",
-        Why::Untold => "this node was not told why",
+        Why::Superseded => "superseded by a later incarnation",
+        Why::Untold => "the keeper did not say why",
     }
 }
 

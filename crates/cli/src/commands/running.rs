@@ -55,7 +55,7 @@ pub(super) fn raise_open_files(needed: u64) {
         tracing::warn!(
             most,
             needed,
-            "fewer files may be open than clients and connections may come: those beyond wait; raise `ulimit -Hn`"
+            "fewer files may be open than the configured connections may need: connections beyond wait; raise the limit (ulimit -Hn)"
         );
     }
 }
@@ -189,7 +189,7 @@ pub(super) fn page(api: Option<SocketAddr>) -> String {
 pub(super) fn in_words(event: &Event) -> String {
     match event {
         Event::Life { incarnation, provider, why, address } => {
-            format!("began life {incarnation} on {provider} ({why}), reached at {address}")
+            format!("began incarnation {incarnation} on {provider} ({why}), reached at {address}")
         }
         Event::ViewLearnt { view, members } => {
             let members: Vec<_> = members.iter().map(ToString::to_string).collect();
@@ -197,12 +197,14 @@ pub(super) fn in_words(event: &Event) -> String {
         }
         Event::ViewInEffect { view } => format!("view {view} is in effect"),
         Event::LeaseLost => "the lease ran out: nothing is served until it is renewed".into(),
-        Event::Expelled { next: Some(next) } => format!("this life is over: joining again as {next}"),
-        Event::Expelled { next: None } => "this life is over: joining again as another".into(),
+        Event::Expelled { next: Some(next) } => format!("this incarnation is over: joining again as {next}"),
+        Event::Expelled { next: None } => "this incarnation is over: joining again as another".into(),
         Event::Refused { reason } => format!("the keeper refuses: {reason}"),
         Event::Trouble { what, reason } => format!("{what}: {reason}"),
         Event::Succeeded { incarnation } => {
-            format!("who kept this machine's cluster has ended: this process keeps it from now on, as {incarnation}")
+            format!(
+                "the keeper of this machine's cluster has ended: this process is the keeper from now on, as {incarnation}"
+            )
         }
         Event::Left => "left the cluster".into(),
     }

@@ -23,7 +23,7 @@ const SILENT_MS: u64 = 500;
 /// Beside the pages of a home that does not know what is open.
 const AWAITING: &str = ", none cached: it does not know yet what others have open";
 
-/// Show how the running helper is, its life, lease and view, and how the members of the view are.
+/// Show the running helper's state, incarnation, lease and view, and the state of the view's members.
 ///
 /// Of each member: its incarnation, whether it has acknowledged the view, what is left of its lease as it says itself now, and
 /// which part of all names it is the home of. That is counted over 65536 names: a share of names, not of the pages that are asked for.
@@ -93,7 +93,7 @@ fn print(out: &mut Output, Roll { status, nodes, departed, work }: &Roll) -> Res
         State::Leaving => ("leaving", BAD),
     };
     writeln!(out, "node     {} (verbena {}, process {})", status.name, status.version, status.pid)?;
-    writeln!(out, "life     {}, {style}{state}{style:#}", status.incarnation)?;
+    writeln!(out, "state    {style}{state}{style:#}, incarnation {}", status.incarnation)?;
     writeln!(out, "uptime   {}", rounded(status.uptime_ms))?;
     writeln!(out, "lease    {} left of {}", rounded(status.lease_left_ms), rounded(status.lease_ms))?;
     let keeper =

@@ -158,7 +158,7 @@ impl Loaded {
 #[derive(Debug, Error)]
 pub enum Error {
     /// The file cannot be read.
-    #[error("{}: {reason}", file.display())]
+    #[error("{}: {reason}; give a configuration file that this user can read", file.display())]
     Unreadable {
         /// The file.
         file: PathBuf,
@@ -166,7 +166,7 @@ pub enum Error {
         reason: io::Error,
     },
     /// It is too large to be one.
-    #[error("{}: {bytes} bytes; a configuration has at most {LARGEST_FILE}", file.display())]
+    #[error("{}: {bytes} bytes; a configuration has at most {LARGEST_FILE} bytes", file.display())]
     TooLarge {
         /// The file.
         file: PathBuf,

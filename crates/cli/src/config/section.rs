@@ -89,7 +89,7 @@ fn take_out(root: &mut Node, section: &str, mut refusal: Refusal) -> Option<Opti
         Reason::Missing(lacking) if taken.lost.iter().any(|lost| lost == lacking) => Some(None),
         Reason::Missing(lacking) => mistake(taken.place, format!("`{lacking}` is missing"), None, None),
         Reason::Value { found, expected } => {
-            mistake(taken.place, format!("this is {found}"), Some(in_words(expected)), None)
+            mistake(taken.place, format!("found {found}"), Some(in_words(expected)), None)
         }
         Reason::NotOneOf { found, known } => {
             let suggestion = closest(&found, known.iter().copied()).map(|word| format!("{word:?}"));

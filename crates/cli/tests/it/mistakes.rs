@@ -192,18 +192,18 @@ fn what_the_machine_refuses_is_told_with_what_to_do() {
     ] {
         let (code, said) = says(directory.path(), &[words, &own].concat());
         assert!(code == Some(1) && said.contains(&me) && said.contains(what_to_do), "{words:?}: exit {code:?}\n{said}");
-        assert!(!said.contains("began life"), "{words:?}: {said}");
+        assert!(!said.contains("began incarnation"), "{words:?}: {said}");
     }
     let (code, said) =
         says(directory.path(), &[&["pool", "--listen", "127.0.0.1:0", "--memory", "100TiB"], &own[..]].concat());
     assert!(code == Some(2) && said.contains("100TiB is more than ") && said.contains("MiB"), "exit {code:?}\n{said}");
-    assert!(!said.contains("began life"), "{said}");
+    assert!(!said.contains("began incarnation"), "{said}");
     for (file, what) in [("none", "none: No such file"), ("verbena.users", "line 1 is not NAME:PASSWORD")] {
         std::fs::write(directory.path().join("verbena.users"), "shop\n").unwrap();
         let words = ["pool", "--listen", "127.0.0.1:0", "--memcached-users", file];
         let (code, said) = says(directory.path(), &[&words[..], &own].concat());
         assert!(code == Some(2) && said.contains(what), "{words:?}: exit {code:?}\n{said}");
-        assert!(!said.contains("began life"), "{words:?}: {said}");
+        assert!(!said.contains("began incarnation"), "{words:?}: {said}");
     }
     let output = verbena(&["status"]).env("VERBENA_CONFIG", "").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

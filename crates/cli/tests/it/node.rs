@@ -17,7 +17,7 @@ fn a_node_alone_is_a_member_at_once_and_leaves_when_told() {
 
     let text = verbena(&["status", "--cluster-name", "solo"]).current_dir(cluster.path()).output().unwrap();
     let text = String::from_utf8(text.stdout).unwrap();
-    assert!(text.contains("life     1.1, member") && text.contains("member   solo"), "{text}");
+    assert!(text.contains("state    member, incarnation 1.1") && text.contains("member   solo"), "{text}");
     let metrics =
         verbena(&["status", "--metrics", "--cluster-name", "solo"]).current_dir(cluster.path()).output().unwrap();
     let metrics = String::from_utf8(metrics.stdout).unwrap();

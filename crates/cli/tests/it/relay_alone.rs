@@ -256,7 +256,7 @@ fn a_relay_that_does_not_say_whose_it_is_is_refused() {
     let told = relay.output().unwrap();
     let said = String::from_utf8_lossy(&told.stderr).into_owned();
     assert!(told.status.code() == Some(2) && said.contains("--name NAME"), "{told:?}");
-    assert!(!String::from_utf8_lossy(&told.stdout).contains("began life"), "{told:?}");
+    assert!(!String::from_utf8_lossy(&told.stdout).contains("began incarnation"), "{told:?}");
 }
 
 /// Real clients of a relay whose database is not there: they hear which one, and the log says it once.

@@ -41,7 +41,7 @@ section! {
 #[derive(Debug, Error)]
 pub enum KeyError {
     /// The file cannot be read.
-    #[error("pages.key: {path}: {source}", path = .path.display())]
+    #[error("pages.key: {path}: {source}; give a file with 32 hexadecimal digits that this user can read: openssl rand -hex 16", path = .path.display())]
     Read {
         /// Which file.
         path: PathBuf,

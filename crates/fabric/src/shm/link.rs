@@ -120,7 +120,7 @@ impl Link {
     /// A connection on which hello was said.
     fn greet(&self, purpose: Purpose) -> Result<OwnedFd> {
         let socket = packets::connect(&self.place.socket_name()).map_err(|error| match error {
-            Errno::CONNREFUSED => self.unreachable("nobody listens there (any more)"),
+            Errno::CONNREFUSED => self.unreachable("no process listens there (any more)"),
             Errno::AGAIN => {
                 Error::Full { what: "the line of those who connect to a node", most: packets::BACKLOG as usize }
             }

@@ -105,7 +105,7 @@ impl Driver {
                         driver.open_life(driver.participant.incarnation())?;
                     }
                     Err(reason) => {
-                        driver.trouble("no rank can be had: no life can begin", &reason);
+                        driver.trouble("no rank can be had: no incarnation can begin", &reason);
                         driver.preside(OfficeEvent::Enrol);
                     }
                 },
@@ -204,7 +204,7 @@ impl Driver {
             Some(Err(reason)) => {
                 let Incarnation { rank, start } = self.participant.incarnation();
                 let again = BootClock.now() + AGAIN_AFTER;
-                self.trouble("the start number cannot be stored: no life can begin", &reason);
+                self.trouble("the start number cannot be stored: no incarnation can begin", &reason);
                 self.waiting.start = Some((StartRecord { rank, start }, again));
             }
             None => {}
@@ -322,7 +322,7 @@ impl Driver {
                     // until then.
                     let wait = self.waiting.open_again.clamp(AGAIN_AT_ONCE, AGAIN_AFTER);
                     if wait == AGAIN_AFTER {
-                        self.trouble("the fabric cannot be opened: no life can begin", &error.to_string());
+                        self.trouble("the fabric cannot be opened: no incarnation can begin", &error.to_string());
                     }
                     self.waiting.open_again = 2 * wait;
                     self.waiting.to_open = Some((incarnation, now + wait));

@@ -27,8 +27,8 @@ pub struct Alone {
     #[arg(long, value_name = "URL")]
     to: Option<String>,
 
-    /// Where the application reaches the relay instead of the database; without it on loopback, at the port behind the database's. The key database.listen.
-    #[arg(long, value_name = "ADDRESS")]
+    /// Where the application reaches the relay instead of the database; without it on loopback, at the port after the database's. The key database.listen.
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: Option<SocketAddr>,
 
     /// What the cluster of the application is called, the same as at its proxies (`verbena proxy --name NAME`). Not needed where the configuration names the members. The key cluster.name.
@@ -65,6 +65,10 @@ struct Relaying<'a> {
     /// The cluster that its proxies have to name.
     #[serde(skip)]
     cluster: Option<&'a str>,
+}
+
+fn address(given: &str) -> std::result::Result<SocketAddr, String> {
+    given.parse().map_err(|_| "not IP:PORT, for example 127.0.0.1:3307, or 0.0.0.0:3307 for every interface".into())
 }
 
 impl Alone {

@@ -53,7 +53,7 @@ impl Command {
         writeln!(out, "coherence  {coherence}, for {writers} writers at a time")?;
         writeln!(out, "home       {home}")?;
         if *copies > 1 {
-            let others = if backups.is_empty() { "nobody at the moment".into() } else { backups.join(", ") };
+            let others = if backups.is_empty() { "no node at the moment".into() } else { backups.join(", ") };
             writeln!(out, "copies     {} of {copies}; besides its home at {others}", backups.len() + 1)?;
         }
         writeln!(out, "user       {owner}")?;

@@ -49,7 +49,7 @@ fn commands_that_begin_at_once_start_one_helper_that_goes_on() {
     assert!(all.iter().all(|said| *said == (Some(0), String::new())), "{all:?}");
     assert_eq!(super::number(directory), 4);
     let log = std::fs::read_to_string(directory.join("run/local.log")).unwrap();
-    assert_eq!(log.matches("began life").count(), 1, "{log}");
+    assert_eq!(log.matches("began incarnation").count(), 1, "{log}");
     // It runs in a session of its own, below no command; and is used again.
     let said = ended(run(directory, "state", &["true"]).output().unwrap());
     assert_eq!(said, (Some(0), String::new()));
