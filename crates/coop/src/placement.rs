@@ -384,7 +384,7 @@ impl FromStr for SchemeName {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let found = SchemeName::ALL.into_iter().find(|scheme| scheme.to_string() == name);
-        found.ok_or_else(|| format!("{name:?} is none of ac, bcc, ccwr, mtacc, hybcc, adaptive"))
+        found.ok_or_else(|| format!("{name:?} is no scheme: there are ac, bcc, ccwr, mtacc, hybcc and adaptive"))
     }
 }
 

@@ -21,7 +21,9 @@ const LARGEST_VALUE: usize = 1 << 30;
 #[derive(Debug, Error)]
 pub enum ClientError {
     /// The connection.
-    #[error("the pool's server at {at} does not answer: {reason}")]
+    #[error(
+        "the pool's server at {at} does not answer: {reason}; `verbena pool` starts one, and --server names another"
+    )]
     Connection {
         /// Where.
         at: String,
@@ -30,7 +32,7 @@ pub enum ClientError {
     },
     /// What was given is no address.
     #[error(
-        "{at:?} is no address of a pool's server: write HOST:PORT, or the path of its socket, where no TLS is spoken"
+        "{at:?} is no address of a pool's server: write HOST:PORT, or the path of its unix socket with a / in it (no TLS is spoken there)"
     )]
     Address {
         /// What was given.
@@ -43,11 +45,13 @@ pub enum ClientError {
     #[error("the pool's server says: {0}")]
     Refused(String),
     /// An answer that is none.
-    #[error("the pool's server answered {0:?}, which is no answer to this")]
+    #[error(
+        "the server answered {0:?}, which is no answer of memcached's protocol to this command: is it a pool's address?"
+    )]
     Strange(String),
     /// A user for a server that has none.
     #[error(
-        "the pool's server at {at} asks for no user here, and would keep the password as a value for all to read: nothing was sent; leave user and password out"
+        "the pool's server at {at} asks for no user here, and would keep the password as a value for all to read: nothing was sent; leave out --user and --password-file"
     )]
     Open {
         /// Where.

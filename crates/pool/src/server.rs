@@ -45,7 +45,7 @@ pub enum ServerError {
         problem: String,
     },
     /// The address.
-    #[error("memcached.listen: no client can be served at {address}: {reason}")]
+    #[error("memcached.listen: cannot listen on {address}: {reason}")]
     Listen {
         /// Which.
         address: SocketAddr,
@@ -53,7 +53,7 @@ pub enum ServerError {
         reason: io::Error,
     },
     /// The socket.
-    #[error("memcached.socket: no client can be served at {}: {reason}", path.display())]
+    #[error("memcached.socket: cannot listen at {}: {reason}; name a path that is free, in a directory that exists", path.display())]
     Socket {
         /// Which.
         path: PathBuf,
@@ -64,7 +64,7 @@ pub enum ServerError {
     #[error("TLS with memcached clients: {0}")]
     Tls(String),
     /// A thread.
-    #[error("start a thread for memcached clients: {0}")]
+    #[error("cannot start a thread for memcached clients: {0}")]
     Thread(io::Error),
     /// A metric has an owner already.
     #[error(transparent)]

@@ -25,7 +25,7 @@ use crate::output::Format;
 /// What a pool lends where nothing says how much.
 const MEMORY: Size = Size(64 << 20);
 
-/// Run a server of the memcached protocol whose memory is one cache with that of all other nodes that lend some.
+/// Run a server of the memcached protocol. The memory that it and other nodes lend is one cache.
 ///
 /// Any memcached client at any node sees one cache. No answer is older than the last acknowledged set, delete, touch or flush of its key, whatever dies.
 /// Each key may be forgotten at any time. A change whose answer was lost is answered `SERVER_ERROR outcome unknown`. docs/concepts/pool.md says what this rests on.
@@ -55,15 +55,15 @@ pub struct Command {
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
 
-    /// The tenant whose clients those at this address are: they have keys of their own. The key memcached.tenant; of no tenant if it is not set.
+    /// The tenant that clients at this address belong to: each tenant has keys of its own. The key memcached.tenant; without it they belong to no tenant.
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
 
-    /// A file of users as memcached's -Y reads it, NAME:PASSWORD lines; a user is a client of the tenant with its name. The key memcached.users.
+    /// A file of users, lines NAME:PASSWORD, as memcached's -Y reads it. A user belongs to the tenant of the same name. The key memcached.users.
     #[arg(long, value_name = "FILE")]
     users: Option<PathBuf>,
 
-    /// The certificate that clients are shown, PEM: they speak TLS then. The key memcached.tls_cert.
+    /// The server's certificate, PEM. With it clients speak TLS. The key memcached.tls_cert.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 

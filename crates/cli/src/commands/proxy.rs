@@ -21,13 +21,12 @@ use crate::error::Result;
 use crate::listening::{Short, named};
 use crate::output::Format;
 
-/// Run a cache in front of a web application, whose every answer is what the application could have answered at that moment.
+/// Run a cache in front of a web application. No answer is older than the application's last confirmed write.
 ///
-/// The application stays as it is. What a GET is answered with from the cache was checked, after the request arrived, against a
-/// version word at the page's home; what writes (POST, PUT, PATCH, DELETE) begins an update at every home before it reaches the
-/// application. What this rests on is in docs/concepts/never-stale.md. The helper runs inside: on one machine nothing else is needed, also for
-/// several proxies of one application, which find each other; another application of the same user has a cluster of its own. On SIGHUP it reads the certificates again, and the
-/// configuration, and says what of that would change at the next start.
+/// The application stays as it is. Before the proxy answers a GET from the cache, it checks the page's version word at the page's home. A request that writes
+/// (POST, PUT, PATCH, DELETE) begins an update at every home before it reaches the application. docs/concepts/never-stale.md says what is assumed. The helper
+/// runs inside: on one machine nothing else is needed, also for several proxies of one application, which find each other. Another application of the same user
+/// has a cluster of its own. On SIGHUP the proxy reads certificates and configuration again, and logs what would change at the next start.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -37,12 +36,13 @@ Examples:
   verbena proxy --origin http://127.0.0.1:8000 --database mysql://shop:secret@127.0.0.1:3306 --database-complete true
   verbena proxy --config /etc/verbena.toml --cluster-name proxy-1")]
 pub struct Command {
-    /// The application: http://HOST:PORT, or unix:/PATH for a unix socket. Several are used in turn, those that answer. The key proxy.origin.
+    /// The application: http://HOST:PORT, https://HOST:PORT, or unix:/PATH for a unix socket. May be given several times: requests go to those that answer. The
+    /// key proxy.origin.
     #[arg(long, value_name = "URL")]
     origin: Vec<String>,
 
-    /// What the cluster of this application is called. Proxies of one application have one name, and programs that announce updates, purge or ask say it with
-    /// `--cluster-name`. Without it an application is known by its origins. The key cluster.name.
+    /// The name of this application's cluster, the same at all its proxies. Programs that announce updates, purge or ask name it with `--cluster-name`.
+    /// Without it an application is known by its origins. The key cluster.name.
     #[arg(long, value_name = "NAME", conflicts_with = "cluster.name")]
     name: Option<String>,
 
@@ -54,7 +54,7 @@ pub struct Command {
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: Option<SocketAddr>,
 
-    /// The certificate that clients are shown, PEM: they speak TLS then. The key proxy.tls_cert.
+    /// The server's certificate, PEM. With it clients speak TLS. The key proxy.tls_cert.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 

@@ -31,7 +31,8 @@ pub struct Alone {
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: Option<SocketAddr>,
 
-    /// What the cluster of the application is called, the same as at its proxies (`verbena proxy --name NAME`). Not needed where the configuration names the members. The key cluster.name.
+    /// The name of the application's cluster, the same as at its proxies (`verbena proxy --name NAME`). Not needed where the configuration names the members.
+    /// The key cluster.name.
     #[arg(long, value_name = "NAME", conflicts_with = "cluster.name")]
     name: Option<String>,
 

@@ -20,10 +20,10 @@ use crate::output::{Format, output, write_json};
 /// Ask a pool that runs, or another server of memcached's text protocol.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Print the value of a key. Exit code 1 if there is none.
+    /// Print the value of a key. Exit code 1 if the key has no value.
     #[command(after_long_help = "Examples:\n  verbena pool get greeting --server 127.0.0.1:11212")]
     Get(Get),
-    /// Set a key, to the value that is given or to what stands on standard input.
+    /// Set a key, to VALUE or to what standard input holds.
     #[command(
         after_long_help = "Examples:\n  verbena pool set greeting hello --expires 1h\n  verbena pool set photo < photo.jpg"
     )]
@@ -31,13 +31,13 @@ pub enum Command {
     /// Delete keys. Exit code 1 if one of them had no value.
     #[command(after_long_help = "Examples:\n  verbena pool rm greeting photo")]
     Rm(Rm),
-    /// Give a key another time. Exit code 1 if it has no value.
+    /// Give a key another time of expiry. Exit code 1 if it has no value.
     #[command(after_long_help = "Examples:\n  verbena pool touch greeting 2h")]
     Touch(Touch),
-    /// List the valid objects in the memory of the pool that is asked: key, bytes, expiry. Of the first ten thousand.
+    /// List the valid objects in the memory of the pool at --server: bytes, time of expiry (seconds since 1970), key. At most the first 10000 objects are looked at.
     #[command(after_long_help = "Examples:\n  verbena pool ls --json")]
     Ls(Ls),
-    /// Show what the pool that is asked counts.
+    /// Show the counters of the pool at --server.
     #[command(after_long_help = "Examples:\n  verbena pool stat --json")]
     Stat(Stat),
     /// Show the scheme that says where objects go, or choose another for all nodes while they run.
@@ -47,15 +47,15 @@ pub enum Command {
     Scheme(Scheme),
     /// Show reads, hits and memory of all nodes of the pool, and the keys that are read most, as they change. Ctrl-C ends it.
     #[command(
-        after_long_help = "The keys are those of the pool that is asked. Where standard output is no terminal, each reading goes below the one before.\n\nExamples:\n  verbena pool top\n  verbena pool top --count 1 --json | jq .nodes"
+        after_long_help = "The keys are those of the pool at --server. Where standard output is no terminal, each reading goes below the one before.\n\nExamples:\n  verbena pool top\n  verbena pool top --count 1 --json | jq .nodes"
     )]
     Top(top::Top),
-    /// Show what each tenant has of the memory of the pool that is asked, and what its clients do there. A tenant's client sees its own tenant alone.
+    /// Show what each tenant has of the memory of the pool at --server, and what its clients do there. A client of a tenant sees that tenant alone.
     #[command(
         after_long_help = "Bytes, items and connections stand beside what the tenant may have at most.\n\nExamples:\n  verbena pool tenants\n  verbena pool tenants --json --server /run/user/1000/pool.sock"
     )]
     Tenants(tenants::Tenants),
-    /// Delete everything in the pool that is of the same tenant as this client.
+    /// Delete all keys of this client's tenant in the whole pool.
     #[command(after_long_help = "Examples:\n  verbena pool flush\n  verbena pool flush --server 127.0.0.1:11213")]
     Flush(Flush),
 }
@@ -69,13 +69,13 @@ pub struct Reach {
     /// How long to wait for an answer.
     #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(5), value_parser = Lapse::or_seconds)]
     patience: Lapse,
-    /// The authorities that a pool with a certificate is believed by, PEM: the command speaks TLS then.
+    /// The authorities that may vouch for the pool's certificate, PEM. With it the command speaks TLS.
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
-    /// The user that the pool's file of users names: the commands are those of a client of its tenant.
+    /// A user of the pool's file of users. The command then sees the keys of the tenant with that name.
     #[arg(long, value_name = "NAME", requires = "password_file")]
     user: Option<String>,
-    /// File with the user's password, its first line.
+    /// A file whose first line is the user's password.
     #[arg(long, value_name = "FILE", requires = "user")]
     password_file: Option<PathBuf>,
     #[command(flatten)]
@@ -94,12 +94,12 @@ pub struct Get {
 pub struct Set {
     /// The key.
     key: String,
-    /// The value; standard input if it is left out.
+    /// The value. Without it, standard input to its end.
     value: Option<String>,
-    /// After how long it expires; 0s is never. Whole seconds.
+    /// After how long it expires, in whole seconds; 0s: never.
     #[arg(long, value_name = "TIME", default_value_t = Lapse(Duration::ZERO), value_parser = whole_seconds)]
     expires: Lapse,
-    /// The client's flags.
+    /// The flags that memcached clients store with a value.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     flags: u32,
     #[command(flatten)]
@@ -119,7 +119,7 @@ pub struct Rm {
 pub struct Touch {
     /// The key.
     key: String,
-    /// After how long it expires; 0s is never. Whole seconds.
+    /// After how long it expires, in whole seconds; 0s: never.
     #[arg(value_name = "TIME", value_parser = whole_seconds)]
     expires: Lapse,
     #[command(flatten)]
@@ -140,7 +140,7 @@ pub struct Stat {
 
 #[derive(Args, Debug)]
 pub struct Scheme {
-    /// The scheme from now on; which one it is if it is left out.
+    /// The scheme from now on. Without it, the present one is printed.
     name: Option<SchemeName>,
     #[command(flatten)]
     reach: Reach,
@@ -160,7 +160,8 @@ impl Reach {
         };
         if let (Some(user), Some(path)) = (&self.user, &self.password_file) {
             let text = std::fs::read_to_string(path);
-            let text = text.map_err(|source| Error::System { doing: "read the password of the user", source })?;
+            let text =
+                text.map_err(|source| Error::File { doing: "read the password in", path: path.clone(), source })?;
             client.authenticate(user, text.lines().next().unwrap_or_default())?;
         }
         Ok(client)

@@ -11,6 +11,7 @@ use verbena_pool::Client;
 use verbena_terms::{Lapse, Size};
 
 use super::Reach;
+use crate::commands::at_least_one;
 use crate::error::Result;
 use crate::output::{output, write_json};
 
@@ -22,8 +23,8 @@ pub struct Top {
     /// Time between two readings.
     #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(1), value_parser = Lapse::or_seconds)]
     interval: Lapse,
-    /// Show so many readings and end.
-    #[arg(long, value_name = "NUMBER")]
+    /// End after this many readings; without it, until Ctrl-C.
+    #[arg(long, value_name = "NUMBER", value_parser = at_least_one())]
     count: Option<usize>,
     #[command(flatten)]
     reach: Reach,
