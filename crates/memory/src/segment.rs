@@ -238,7 +238,7 @@ pub enum Refusal {
         name: String,
     },
     /// A segment of no bytes.
-    #[error("a segment of 0 bytes")]
+    #[error("a segment of 0 bytes: it must have at least 1")]
     Empty,
     /// More than a segment may have.
     #[error("a segment of {asked} bytes: at most {most}")]
@@ -264,7 +264,7 @@ pub enum Refusal {
     #[error("a segment of coherence null has one copy")]
     NullCopies,
     /// Fewer members offer memory than are to hold a copy.
-    #[error("{asked} homes are to hold the segment, and {homes} offer memory")]
+    #[error("{asked} homes are to hold the segment, and {homes} offer memory: ask for fewer copies")]
     FewHomes {
         /// How many copies were asked for.
         asked: u8,
@@ -272,7 +272,7 @@ pub enum Refusal {
         homes: usize,
     },
     /// There are too few bytes left at the home in one piece.
-    #[error("{home} has no room for {asked} bytes: {free} are free, {largest} of them in one piece")]
+    #[error("home {home} has no room for {asked} bytes: {free} are free, {largest} of them in one piece")]
     NoRoom {
         /// Which home.
         home: Incarnation,
@@ -284,7 +284,7 @@ pub enum Refusal {
         largest: u64,
     },
     /// A home has as many segments as it can.
-    #[error("{home} has {most} segments, and no words for one more")]
+    #[error("home {home} has {most} segments, as many as its memory.segments allows")]
     NoWords {
         /// Which home.
         home: Incarnation,
@@ -332,7 +332,7 @@ pub enum Refusal {
         home: Incarnation,
     },
     /// More than the node's configuration has it offer.
-    #[error("{asked} bytes cannot be offered: this node is configured to offer {most}")]
+    #[error("{asked} bytes cannot be offered: this node is configured to offer {most} bytes (memory.share)")]
     OverShare {
         /// Bytes asked for.
         asked: u64,

@@ -62,7 +62,7 @@ pub struct At {
     /// The segment's name.
     #[arg(value_name = "SEGMENT")]
     segment: String,
-    /// It is not the name, but the segment's identity as `verbena mem ls` shows it, as 1.7/3.
+    /// SEGMENT is not the name, but the identity that `verbena mem ls` shows, such as 1.7/3.
     #[arg(long)]
     id: bool,
     #[command(flatten)]
@@ -86,16 +86,16 @@ impl At {
 /// What a new segment is to be.
 #[derive(Args, Debug)]
 pub struct Kind {
-    /// What it promises: `null`, `read`, `write`, `strict`, `version`, `delta(VERSIONS)` or `temporal(TIME)`.
+    /// What readers are promised: `null`, `read`, `write`, `strict`, `version`, `delta(VERSIONS)` or `temporal(TIME)`; docs/concepts/memory.md says what each means.
     #[arg(long, value_name = "COHERENCE", default_value = "strict")]
     coherence: Coherence,
-    /// Nodes that can write at a time; further ones wait for them. Each takes the segment's bytes once more.
-    #[arg(long, value_name = "NUMBER", default_value_t = 3)]
+    /// Nodes that can write at a time, 1 to 62; further ones wait for them. Each takes the segment's bytes once more.
+    #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=62))]
     writers: u8,
-    /// Nodes that hold its value, 1 to 4: it is lost when all of them are.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    /// Nodes that hold its value, 1 to 4: the value is lost when all of them are.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4))]
     copies: u8,
-    /// Where it is: `most-free`, `local`, `spread`, or a node's name. Further copies are where most is free.
+    /// Where it is: `most-free`, `local`, `spread` (in turn at all nodes), or a node's name. Further copies are where most memory is free.
     #[arg(long, value_name = "WHERE", default_value_t = Placement::MostFree)]
     placement: Placement,
 }

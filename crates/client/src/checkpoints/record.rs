@@ -73,7 +73,7 @@ impl Record {
     /// Where a process is among them.
     pub(super) fn place(&self, process: u32) -> std::result::Result<usize, Refusal> {
         let (place, count) = (process as usize, self.joined.len());
-        let text = || format!("there is no process {process}: {count}, from 0 on");
+        let text = || format!("there is no process {process}: there are {count}, numbered from 0");
         if place < count { Ok(place) } else { Err(Refusal::Bad(text())) }
     }
 

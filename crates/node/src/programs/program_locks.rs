@@ -309,7 +309,7 @@ fn answer_to_removal(removed: Removed, names: &Names) -> Answer {
         ),
         Removed::Silent(home) => {
             let home = names.of(home);
-            Answer::Refused(format!("the lock's home, {home}, does not answer: nobody knows whether it was removed"))
+            Answer::Refused(format!("the lock's home, {home}, does not answer: whether the lock was removed is unknown"))
         }
         Removed::Nowhere => Answer::Refused("this node is in no view of a cluster with a home of locks".into()),
     }

@@ -205,7 +205,7 @@ impl Segments {
         let found = members.iter().find(|member| member.name == name);
         found.map(|member| member.incarnation.rank).ok_or_else(|| {
             let text =
-                format!("no node {name} is in the cluster's view: there are most-free, local, spread, and nodes");
+                format!("no node {name} is in the cluster's view: choose most-free, local, spread, or a node that `verbena status` shows");
             (Failure::Bad, text)
         })
     }

@@ -23,8 +23,8 @@ const SAY_EVERY: Duration = Duration::from_millis(500);
 
 /// Take a member's present incarnation out of the cluster, and wait for the view without it.
 ///
-/// The keeper gives it no more lease, so a view without it is made within two leases: no sooner, for what it has already been given runs out in
-/// full. Its updates that are open are settled as those of a node that died. For a node that holds the others up, or that must
+/// The keeper grants the member no further lease, so a view without it is made within two leases: the lease that it has runs out in
+/// full. Its open updates are settled as those of a node that died. Use it for a node that holds the others up, or that must
 /// not act any more and cannot be reached.
 ///
 /// A node that still runs comes back at once as another incarnation, with an empty cache: to take it away for good, stop its process
@@ -38,7 +38,7 @@ Examples:
   verbena cluster expel app-3
   verbena cluster expel app-3 --config /etc/verbena.toml --cluster-name app-1 --json")]
 pub struct Command {
-    /// Its name, as `verbena status` shows it.
+    /// The member's name, as `verbena status` shows it.
     name: String,
     #[command(flatten)]
     format: Format,

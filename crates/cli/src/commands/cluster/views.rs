@@ -18,11 +18,11 @@ use crate::output::{Format, Output, output, write_json};
 /// How often `--watch` looks.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Show the views that the running helper has learnt, newest last: when, who is in, who came, who went and why.
+/// Show the views that the running helper has learnt, newest last: time, members, which nodes came, which went and why.
 ///
-/// The helper remembers the last 64 of its process. Who came and went is told from the view that this node learnt before: views
-/// that it was not in are missing. Times are those of this machine's clock, in UTC. Why somebody went the keeper says, to those
-/// who are there then.
+/// The helper remembers the last 64 views of its process. Each is compared with the view that this node learnt before: views
+/// that the node was not in are missing. Times are those of this machine's clock, in UTC. The keeper says why a node went, to
+/// the members of that moment.
 ///
 /// Exit code 0, or 3 if no helper runs.
 #[derive(Args, Debug)]
@@ -34,7 +34,7 @@ Examples:
 pub struct Command {
     #[command(flatten)]
     format: Format,
-    /// Go on, and print what comes: each view when it is learnt and again when it is in effect; with --json an object a line.
+    /// Go on, and print each further view when it is learnt and again when it is in effect; with --json, one object a line.
     #[arg(long)]
     watch: bool,
     #[command(flatten)]

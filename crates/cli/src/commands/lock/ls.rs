@@ -16,20 +16,20 @@ use crate::commands::status::rounded;
 use crate::error::{Error, Result};
 use crate::output::{Format, output, write_json};
 
-/// Show who holds which lock and who waits for it, in the whole cluster.
+/// Show the holders and waiters of each lock in the whole cluster.
 ///
-/// Each node says what its own programs have, so this works for locks whose home is down too. Of each lock: who holds it, then who waits, in the order in which they
-/// will have it as far as nodes know it; with the process on its machine, for how long, and the fencing token. Locks that nobody holds are not shown: they
-/// need not exist.
+/// Each node reports what its own programs hold and wait for, so locks whose home is down are shown too. Of each lock: the holders, then the waiters in the
+/// order in which they will get it, as far as nodes know it; each with its process and node, for how long, and the fencing token. Locks without a holder are
+/// not shown.
 ///
-/// Exit code 0; 1 if a member did not answer, so that something may be missing.
+/// Exit code 0; 1 if a member did not answer, so that its programs are missing.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
   verbena lock ls
   verbena lock ls cron/ --json")]
 pub struct Command {
-    /// Only locks whose names begin so.
+    /// Show only locks whose names begin with this.
     #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
     prefix: OsString,
     #[command(flatten)]

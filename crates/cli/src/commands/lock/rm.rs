@@ -16,24 +16,24 @@ use crate::commands::reach::Reach;
 use crate::error::Result;
 use crate::output::{Format, output, write_json};
 
-/// Make a lock's home forget it, if nobody uses it.
+/// Make a lock's home forget the lock, if it is unused.
 ///
-/// Locks need not be made, and need not be removed: where a home has few words left it forgets locks that nobody uses by itself. This does it now, for a name that will
-/// not be used again. If it is used all the same it is there, and its tokens go on growing.
+/// Locks need not be made, and need not be removed: a home that has few words left forgets unused locks by itself. This does it now, for a name that will
+/// not be used again. If the name is used all the same, the lock is there again, and its tokens go on growing.
 ///
-/// A lock that is held or waited for is not broken: it is said who has it, and it is free when those processes end.
+/// A lock that is held or waited for is not broken: its users are shown, and it is free when those processes end.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Exit codes:
-    0  nobody uses it, and it is forgotten; also if its home did not know it
-   75  somebody holds it or waits for it: nothing has changed
-    1  2  3  as for all commands; 1 also if its home does not answer, or if it has used up most of a view's tokens
+    0  the lock is unused and forgotten; also if its home did not know it
+   75  the lock is held or waited for: nothing has changed
+    1  2  3  as for all commands; 1 also if the lock's home does not answer, or if the lock has used up most of a view's tokens
 
 Examples:
   verbena lock rm nightly-report
   verbena lock rm --json cron/backup")]
 pub struct Command {
-    /// The lock.
+    /// The lock's name.
     #[arg(value_name = "NAME")]
     name: OsString,
     #[command(flatten)]
@@ -77,7 +77,7 @@ impl Command {
         } else {
             let says = match outcome {
                 Outcome::Removed => "removed",
-                Outcome::Unknown => "nobody has used it lately: there is nothing to remove",
+                Outcome::Unknown => "its home does not know it: there is nothing to remove",
                 Outcome::InUse => "in use, and not removed",
             };
             writeln!(out, "{}: {says}", self.name.display())?;

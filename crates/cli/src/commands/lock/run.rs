@@ -50,12 +50,13 @@ const MOST_NAMED: usize = 5;
 /// waited for. A daemon lets go of the lock: a process that has left the session and has closed the descriptor that it inherits. If this process is killed, the command is too, and the
 /// lock is held until no process has that descriptor. The command gets the lock's name, mode and fencing token in VERBENA_LOCK, VERBENA_LOCK_MODE and VERBENA_LOCK_TOKEN.
 ///
-/// Signals are passed on to the command, all that can be caught; SIGINT and SIGQUIT only where a process sent them, since a terminal sends its own to the command too. When the
-/// command has ended they go to all that it has left, also the last one that asked the command to end.
+/// All signals that can be caught are passed on to the command; SIGINT and SIGQUIT only where a process sent them, since a terminal sends its own to the
+/// command too. When the command has ended, signals go to all processes that it has left, also the last one that asked the command to end.
 ///
-/// A lock can be lost while it is held: at once when this machine's node is dead; when it has had no connection to its cluster, or did not run, for as long as a
-/// lease; and when it leaves (verbena node drain). Others may have it then, so the command and all that it has started are told to end (SIGTERM), and killed if they have not after --grace.
-/// A command that writes to a store which compares tokens is safe even in the moment before: a smaller token than one seen is refused.
+/// A lock can be lost while it is held: at once when this machine's node is dead; when it has had no connection to its cluster, or did not run, for as long as
+/// a lease; and when it leaves (verbena node drain). Others may hold it then, so the command and all that it has started get SIGTERM, and SIGKILL if they have
+/// not ended after --grace. A command that writes to a store which compares tokens is safe even in the moment before: the store refuses a token smaller than
+/// one that it has seen.
 #[derive(Args, Debug)]
 #[command(
     override_usage = "verbena lock run [OPTIONS] <NAME> -- <COMMAND>...\n       verbena lock run [OPTIONS] -- <-NAME> -- <COMMAND>...",
@@ -76,22 +77,22 @@ Examples:
   verbena lock run -- -x -- ./name-with-a-dash.sh"
 )]
 pub struct Command {
-    /// The lock: any text of 1 to 1024 bytes. It need not be made before. One that begins with - is said behind the first --.
+    /// The lock's name: any text of 1 to 1024 bytes. A lock need not be made before. Write a name that begins with - after a first --.
     #[arg(value_name = "NAME")]
     name: Option<OsString>,
-    /// With others that hold it so, rather than alone.
+    /// Acquire the lock in shared (reader) mode.
     #[arg(long)]
     shared: bool,
-    /// Only if the lock is free.
+    /// Do not wait: run the command only if the lock is free.
     #[arg(long, visible_alias = "try", conflicts_with = "timeout")]
     no_wait: bool,
-    /// How long to wait for the lock, such as 5, 1.5s or 2m. Without it as long as it takes.
+    /// How long to wait for the lock, such as 5 (seconds), 1.5s or 2m. Without it, as long as it takes.
     #[arg(long, value_name = "TIME", value_parser = Lapse::or_seconds)]
     timeout: Option<Lapse>,
     /// The exit code if the lock is not free.
     #[arg(long, value_name = "N", default_value_t = NOT_FREE)]
     conflict_exit_code: u8,
-    /// What to do when the lock is lost: tell the command and all that it has started to end, or let them go on. Either way it is said, and the exit code is 76.
+    /// What to do when the lock is lost: end the command and all that it has started, or let them go on. Either way standard error says it, and the exit code is 76.
     #[arg(long, value_enum, default_value_t = OnLoss::End)]
     on_loss: OnLoss,
     /// How long the command and all that it has started have to end when the lock is lost, before they are killed.
@@ -109,9 +110,9 @@ pub struct Command {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum OnLoss {
-    /// SIGTERM, and SIGKILL after the grace.
+    /// Send SIGTERM, and SIGKILL after --grace.
     End,
-    /// Say it.
+    /// Only say it.
     Tell,
 }
 

@@ -27,29 +27,30 @@ const AT_MOST: Duration = Duration::from_secs(60);
 
 /// Take and release a lock again and again, from several connections to this machine's node at once, and report how fast that goes.
 ///
-/// Each time it is looked whether another of them holds the lock where it must not, and whether the token has grown. Run it at several nodes at once to see
-/// the lock go from machine to machine; each run looks at its own connections. The time is that of whoever asks: through the node's helper, to the lock's home and back.
+/// Each connection checks each time that no other of them holds the lock where it must not, and that the token has grown. Run it at several nodes at once to
+/// see the lock go from machine to machine; each run checks its own connections. Times are those that a client waits: through the node's helper, to the lock's
+/// home and back.
 ///
-/// Exit code 0 if nobody was beside a writer, and nothing was lost; 1 otherwise.
+/// Exit code 0 if no two held the lock that must not, and no lock was lost; 1 otherwise.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
   verbena lock stress
   verbena lock stress busy --clients 8 --shared 90 --hold 1ms --seconds 10 --json")]
 pub struct Command {
-    /// The lock.
+    /// The lock's name.
     #[arg(value_name = "NAME", default_value = "verbena-stress")]
     name: OsString,
-    /// How many take it at the same time.
+    /// How many connections take it at the same time, 1 to 256.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     clients: u16,
-    /// How many of a hundred times it is taken shared.
+    /// How many of a hundred times it is taken in shared (reader) mode.
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
     shared: u8,
     /// How long it is held each time.
     #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(0), value_parser = Lapse::or_seconds)]
     hold: Lapse,
-    /// How long to go on.
+    /// How long to go on, in seconds.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     seconds: u16,
     #[command(flatten)]

@@ -19,10 +19,11 @@ const ROLLED_BACK: u8 = 75;
 /// Not all have saved it in time: as timeout(1) says it.
 const LATE: u8 = 124;
 
-/// Save what several processes have, so that all can go on from the same point.
+/// Save the state of several processes together, so that all can go on from the same point.
 ///
-/// Each process joins, and gets its part of the newest complete checkpoint; then it saves its part of the next one, again and again. A checkpoint is complete when all have
-/// saved. A process that joins a second time has crashed: the others are told by their next save (exit code 75), join again, and all go on from one checkpoint.
+/// Each process joins, and gets its part of the newest complete checkpoint; then it saves its part of the next one, again and again. A checkpoint is complete
+/// when all have saved. A process that joins a second time has crashed: the next save of each other process says so (exit code 75). They join again, and all go
+/// on from one checkpoint.
 #[derive(Debug, Args)]
 #[command(after_long_help = "\
 Exit codes:
@@ -47,19 +48,19 @@ enum What {
     /// Make room for checkpoints.
     #[command(after_long_help = "Example:\n  verbena mem checkpoint new run-7 --processes 4 --size 1MiB --copies 2")]
     New {
-        /// What they are called.
+        /// The name of the checkpoints.
         name: String,
-        /// How many processes save.
-        #[arg(long, value_name = "NUMBER")]
+        /// How many processes save, 1 to 65536.
+        #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=65536))]
         processes: u32,
-        /// Bytes that the part of one may have.
+        /// Bytes that the part of one process may have.
         #[arg(long, value_name = "SIZE")]
         size: Size,
-        /// How many have room: one that is being saved, and so many complete ones. 2 to 64.
-        #[arg(long, value_name = "NUMBER", default_value_t = 2)]
+        /// How many checkpoints have room, 2 to 64: the one that is being saved, and the newest complete ones.
+        #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=64))]
         kept: u32,
         /// How many nodes hold each part, 1 to 4.
-        #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+        #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4))]
         copies: u8,
         /// Where the parts are: `most-free`, `local`, `spread`, or a node's name.
         #[arg(long, value_name = "WHERE", default_value_t = Placement::Spread)]
@@ -70,9 +71,9 @@ enum What {
     /// Begin, or begin again: get a process's part of the newest complete checkpoint.
     #[command(after_long_help = "Example:\n  verbena mem checkpoint join run-7 --process 2 --out state --json")]
     Join {
-        /// Of which checkpoints.
+        /// The name of the checkpoints.
         name: String,
-        /// Which process, from 0 on.
+        /// The number of the process, from 0.
         #[arg(long, value_name = "NUMBER")]
         process: u32,
         /// Where its part is written, if there is one.
@@ -86,17 +87,17 @@ enum What {
     /// Save a process's part of a checkpoint: a file, or standard input.
     #[command(after_long_help = "Example:\n  verbena mem checkpoint save run-7 state --process 2 --era 1 --number 1")]
     Save {
-        /// Of which checkpoints.
+        /// The name of the checkpoints.
         name: String,
         /// The part. Without it, or with -, standard input.
         from: Option<PathBuf>,
-        /// Which process, from 0 on.
+        /// The number of the process, from 0.
         #[arg(long, value_name = "NUMBER")]
         process: u32,
-        /// The era that `join` told.
+        /// The era that `join` has printed.
         #[arg(long, value_name = "NUMBER")]
         era: u64,
-        /// Which checkpoint: the next after the newest complete one.
+        /// The number of the checkpoint: the next after the newest complete one.
         #[arg(long, value_name = "NUMBER")]
         number: u64,
         #[command(flatten)]
@@ -107,15 +108,15 @@ enum What {
     /// Wait until all processes have saved a checkpoint.
     #[command(after_long_help = "Example:\n  verbena mem checkpoint wait run-7 --era 1 --number 1 --timeout 30s")]
     Wait {
-        /// Of which checkpoints.
+        /// The name of the checkpoints.
         name: String,
-        /// The era that `join` told.
+        /// The era that `join` has printed.
         #[arg(long, value_name = "NUMBER")]
         era: u64,
-        /// Which checkpoint.
+        /// The number of the checkpoint.
         #[arg(long, value_name = "NUMBER")]
         number: u64,
-        /// How long.
+        /// How long to wait.
         #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(60), value_parser = Lapse::or_seconds)]
         timeout: Lapse,
         #[command(flatten)]
@@ -126,12 +127,12 @@ enum What {
     /// Get a process's part of a complete checkpoint, without joining: the newest one, or an older one that is there yet.
     #[command(after_long_help = "Example:\n  verbena mem checkpoint get run-7 --process 2 --number 3 --out state")]
     Get {
-        /// Of which checkpoints.
+        /// The name of the checkpoints.
         name: String,
-        /// Which process, from 0 on.
+        /// The number of the process, from 0.
         #[arg(long, value_name = "NUMBER")]
         process: u32,
-        /// Which checkpoint. Without it the newest complete one.
+        /// The number of the checkpoint. Without it the newest complete one.
         #[arg(long, value_name = "NUMBER")]
         number: Option<u64>,
         /// Where its part is written.
@@ -145,7 +146,7 @@ enum What {
     /// Show which checkpoints there are, and how far each process is.
     #[command(after_long_help = "Example:\n  verbena mem checkpoint show run-7")]
     Show {
-        /// Of which checkpoints.
+        /// The name of the checkpoints.
         name: String,
         #[command(flatten)]
         reach: Reach,
@@ -155,9 +156,9 @@ enum What {
     /// Make all processes begin again from an older complete checkpoint.
     #[command(after_long_help = "Example:\n  verbena mem checkpoint back run-7 --number 3")]
     Back {
-        /// Of which checkpoints.
+        /// The name of the checkpoints.
         name: String,
-        /// Which one.
+        /// The number of that checkpoint.
         #[arg(long, value_name = "NUMBER")]
         number: u64,
         #[command(flatten)]
@@ -166,7 +167,7 @@ enum What {
     /// Remove all checkpoints of a name.
     #[command(after_long_help = "Example:\n  verbena mem checkpoint rm run-7")]
     Rm {
-        /// Which.
+        /// The name of the checkpoints.
         name: String,
         #[command(flatten)]
         reach: Reach,

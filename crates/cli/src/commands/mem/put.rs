@@ -15,9 +15,9 @@ use crate::output::{Format, output, write_json};
 /// Another version is there than the one that was to be replaced.
 const CONFLICT: u8 = 75;
 
-/// Put a file, or standard input, in a segment's place.
+/// Write a file, or standard input, into a segment.
 ///
-/// Whoever reads sees the value before or this one, whole (but for `null`). Fewer bytes than the segment has replace a part of it.
+/// A reader sees the value before or this one, whole (except with the coherence `null`). Fewer bytes than the segment has replace a part of it.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Exit codes:
@@ -32,10 +32,10 @@ Examples:
 pub struct Command {
     #[command(flatten)]
     at: At,
-    /// What is put. Without it, or with -, standard input is, to its end.
+    /// The file to write into the segment. Without it, or with -, standard input to its end.
     #[arg(value_name = "FILE")]
     from: Option<PathBuf>,
-    /// The first byte that is replaced.
+    /// The first byte of the segment that is replaced, from 0.
     #[arg(long, value_name = "BYTE", default_value_t = 0)]
     offset: u64,
     /// Only if this is the version that there is. Has to be said where the coherence is `version`.

@@ -13,14 +13,15 @@ use crate::commands::reach::Reach;
 use crate::error::Result;
 use crate::output::{Format, output, write_json};
 
-/// Have the node of this helper offer SIZE from now on, of the memory that it is configured to offer (`memory.share`).
+/// Make this helper's node offer SIZE from now on, of the memory that it is configured to offer (`memory.share`).
 ///
-/// Nothing is placed there above that from this moment. If its segments have more, some of them get notice: `verbena mem ls` and `stat` show in how many seconds they go.
-/// Then the node takes their memory back, and they are at other nodes: whoever gets and puts goes on. What no other node has room for is gone: its name is free, and who asks for it is
-/// told which node took its memory. Segments that are removed meanwhile count.
+/// From this moment no segment is placed there above SIZE. If the node's segments have more, some of them get notice: `verbena mem ls` and `stat` show in how
+/// many seconds they move. Then the node takes their memory back, and they are at other nodes: programs that get and put go on. A segment for which no other
+/// node has room is gone: its name is free, and a program that asks for it gets an error with the node that took its memory. Segments that are removed
+/// meanwhile count.
 ///
-/// The same again changes nothing; another size, or a shorter notice, counts from then on. A larger size takes a reclaim back. It holds until the node ends; what it offers when it
-/// starts is in its configuration. It is for the user who runs the node, and root.
+/// The same command again changes nothing; another size, or a shorter notice, counts from then on. A larger size takes a reclaim back. It holds until the node
+/// ends; the configuration says what the node offers when it starts. Only the user who runs the node, and root, can do it.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -28,10 +29,10 @@ Examples:
   verbena mem reclaim 0B --notice 5m
   verbena mem reclaim 64MiB --json")]
 pub struct Command {
-    /// What it offers from now on, 0B to what it is configured to.
+    /// What the node offers from now on: from 0B to its memory.share.
     #[arg(value_name = "SIZE")]
     size: Size,
-    /// How long what has to go is there yet.
+    /// How long segments that have to move or go stay first.
     #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(30), value_parser = Lapse::or_seconds)]
     notice: Lapse,
     #[command(flatten)]

@@ -43,7 +43,7 @@ fn a_lock_that_nobody_uses_is_forgotten_and_one_that_is_used_stays() {
     wait_for("the words are seen", || words(&cluster) == 1.0);
     assert_eq!(rm(&cluster, "c", &["x"]), (0, "x: removed\n".into(), String::new()));
     wait_for("the words are gone", || words(&cluster) == 0.0);
-    let nothing = "x: nobody has used it lately: there is nothing to remove\n";
+    let nothing = "x: its home does not know it: there is nothing to remove\n";
     assert_eq!(rm(&cluster, "a", &["x"]), (0, nothing.into(), String::new()));
     // Whoever remembers its words asks again, and tokens go on.
     let (again, read) = (acquire(&mut b, "x", LockMode::Exclusive), token + 2);

@@ -172,7 +172,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     let mut refused = |at: usize, wish: Wish, said: &str| assert_eq!(nodes.refused(at, wish), said);
     let allocate = |wanted: Wanted, placement| Wish::Allocate { wanted, placement };
 
-    refused(0, allocate(strict("b", 0), one), "a segment of 0 bytes");
+    refused(0, allocate(strict("b", 0), one), "a segment of 0 bytes: it must have at least 1");
     let large = format!("a segment of {} bytes: at most {MAX_SEGMENT_BYTES}", MAX_SEGMENT_BYTES + 1);
     refused(0, allocate(strict("b", MAX_SEGMENT_BYTES + 1), one), &large);
     refused(0, allocate(Wanted { writers: 0, ..strict("b", 8) }, one), "a segment for 0 writers at a time: 1 to 62");
@@ -180,7 +180,11 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     let copies = |copies, coherence| allocate(Wanted { copies, ..wanted("b", 8, coherence) }, one);
     refused(0, copies(0, Coherence::Strict), "0 copies of a segment: 1 to 4");
     refused(0, copies(5, Coherence::Strict), "5 copies of a segment: 1 to 4");
-    refused(0, copies(3, Coherence::Strict), "3 homes are to hold the segment, and 2 offer memory");
+    refused(
+        0,
+        copies(3, Coherence::Strict),
+        "3 homes are to hold the segment, and 2 offer memory: ask for fewer copies",
+    );
     refused(0, copies(2, Coherence::Null), "a segment of coherence null has one copy");
     refused(0, allocate(strict("b", 2000), one), "user 1000 has 0 of 3072 bytes at 1.1: 4096 more are too many");
     let other = Wanted { owner: 7, ..strict("b", 1400) };
@@ -208,7 +212,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     nodes.allocate(0, other, one);
     let another = Wanted { owner: 8, ..strict("c", 1400) };
     let said = nodes.refused(0, Wish::Allocate { wanted: another, placement: one });
-    assert_eq!(said, "1.1 has no room for 2944 bytes: 1152 are free, 1152 of them in one piece");
+    assert_eq!(said, "home 1.1 has no room for 2944 bytes: 1152 are free, 1152 of them in one piece");
 
     // What was released is refused by whoever still has a handle of it, also where its name is another's by now.
     assert_eq!(nodes.ask(0, Wish::Release { target: named("a"), user: USER }), Answer::Released);
@@ -378,7 +382,7 @@ fn copies_are_where_there_is_room_or_the_allocation_is_refused() {
     let before = nodes.free();
     let three = Wanted { copies: 3, ..wanted("d", 560, Coherence::Strict) };
     let said = nodes.refused(0, Wish::Allocate { wanted: three, placement: Placement::Node(Rank(1)) });
-    assert_eq!(said, "3.1 has no room for 1152 bytes: 896 are free, 896 of them in one piece");
+    assert_eq!(said, "home 3.1 has no room for 1152 bytes: 896 are free, 896 of them in one piece");
     // And so it is where the name is another's.
     let taken = Wanted { name: Some(SegmentName::new("a").unwrap()), ..small };
     assert_eq!(nodes.refused(0, Wish::Allocate { wanted: taken, placement: Placement::Local }), "there is a segment a");
