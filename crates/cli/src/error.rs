@@ -145,7 +145,7 @@ pub enum Error {
         at: String,
     },
     /// A node is named that the configuration does not have.
-    #[error("{given:?} is no rank and no name in cluster.members{}", known(.names))]
+    #[error("{given:?} is no rank (a number from 1) and no name in cluster.members{}", known(.names))]
     NoSuchNode {
         /// What was given.
         given: String,
@@ -153,7 +153,7 @@ pub enum Error {
         names: Vec<String>,
     },
     /// A member is named that is not in the view.
-    #[error("{given:?} is not in {view}{}", known(.names))]
+    #[error("{given:?} is no member of {view}{}", known(.names))]
     NotIn {
         /// What was given.
         given: String,
@@ -163,9 +163,7 @@ pub enum Error {
         names: Vec<String>,
     },
     /// No view without a member came in time.
-    #[error(
-        "after {waited} there is no view in effect without {who}; `verbena cluster views` shows what has happened since"
-    )]
+    #[error("after {waited} no view without {who} is in effect; `verbena cluster views` shows what has happened since")]
     StillIn {
         /// The incarnation that was to go.
         who: Incarnation,
@@ -173,7 +171,7 @@ pub enum Error {
         waited: Lapse,
     },
     /// A node that was asked to end has not.
-    #[error("{node} is not gone after {waited}; it goes on leaving: ask again, or end its process")]
+    #[error("{node} is not gone after {waited}; it goes on leaving: run the command again, or end its process")]
     NotGone {
         /// Its name.
         node: String,
@@ -309,7 +307,7 @@ fn process(pid: &Option<u32>) -> String {
 }
 
 fn known(names: &[String]) -> String {
-    if names.is_empty() { String::new() } else { format!(", which are {}", names.join(", ")) }
+    if names.is_empty() { String::new() } else { format!("; there are {}", names.join(", ")) }
 }
 
 fn report_configuration(to: &mut impl Write, error: &config::Error) -> io::Result<()> {

@@ -58,7 +58,7 @@ pub static DEFINITIONS: [Definition; 16] = [
     Definition {
         name: "jitter",
         value: "[LAW:]TIME",
-        help: "How the delay varies: 2ms or uniform:2ms (up to so much less or more), normal:2ms (standard deviation), pareto:2ms (mean of \
+        help: "How the delay varies: 2ms or uniform:2ms (at most that much less or more), normal:2ms (standard deviation), pareto:2ms (mean of \
                what is added, with a heavy tail), file:PATH (one of the times in the file is added, one a line)",
         set: |way, text, read| put(&mut way.jitter, Some(Jitter::parse(text, read)?)),
         show: |way| way.jitter.as_ref().map(ToString::to_string),
@@ -119,7 +119,7 @@ pub static DEFINITIONS: [Definition; 16] = [
     Definition {
         name: "ooo_rate",
         value: "N",
-        help: "Exactly one packet in every N, at a random place among them, takes ooo_delay",
+        help: "Exactly one packet in every N, at a random place among them, takes the time of --ooo-delay",
         set: |way, text, _| put(&mut way.ooo_rate, Some(block(text, 2)?)),
         show: |way| way.ooo_rate.map(|length| length.to_string()),
         reset: |way, usual| way.ooo_rate = usual.ooo_rate,
@@ -127,7 +127,7 @@ pub static DEFINITIONS: [Definition; 16] = [
     Definition {
         name: "ooo_delay",
         value: "TIME",
-        help: "How long those packets take: more than the delay of all",
+        help: "How long the packets of --ooo-rate take: more than the delay of the others",
         set: |way, text, _| put(&mut way.ooo_delay, Some(text.parse::<Lapse>()?.0)),
         show: |way| way.ooo_delay.map(|delay| Lapse(delay).to_string()),
         reset: |way, usual| way.ooo_delay = usual.ooo_delay,
@@ -170,7 +170,7 @@ pub static DEFINITIONS: [Definition; 16] = [
     Definition {
         name: "memory",
         value: "SIZE",
-        help: "How much may be under way or wait at most (256MiB); what is more is dropped, and counted apart",
+        help: "How many bytes may be under way or wait at most (256MiB without this); what is more is dropped, and counted apart",
         set: |way, text, _| put(&mut way.memory, text.parse()?),
         show: |way| (way.memory != Way::default().memory).then(|| way.memory.to_string()),
         reset: |way, usual| way.memory = usual.memory,

@@ -106,9 +106,8 @@ impl FromStr for Limit {
         let bytes = || text.parse().ok().filter(|Size(bytes)| *bytes > 0).map(|Size(bytes)| Limit::Bytes(bytes));
         let time = || text.parse().ok().filter(|lapse: &Lapse| !lapse.0.is_zero()).map(|lapse| Limit::Time(lapse.0));
         let limit = packets().or_else(bytes).or_else(time);
-        limit.ok_or_else(|| {
-            format!("{text:?} is not a limit such as \"1000\" (packets), \"64KiB\" or \"50ms\", and more than none")
-        })
+        limit
+            .ok_or_else(|| format!("{text:?} is not a limit above 0 such as \"1000\" (packets), \"64KiB\" or \"50ms\""))
     }
 }
 

@@ -36,11 +36,12 @@ const ORDER: [&str; 16] = [
 
 /// Say what the proxy would do with a request, and why. Nothing is sent to the application, stored or counted.
 ///
-/// The proxy of this user that listens at the address's port is asked; if none does, the first that there is (`proxy` says which it was, and --cluster-name names
-/// another). It looks at the request as if a client had sent it: which route holds, by what key the page is found, what is stored for it and,
-/// of a standard page, how old that is, what the words at its home say, and what would happen. `why` and `detail` are what `Cache-Status` would say; docs/reference/HTTP.md says what to do about it.
+/// The command asks the proxy of this user that listens at the address's port; if none does, the first proxy (`proxy` in the output says which, and
+/// --cluster-name names another). The proxy looks at the request as if a client had sent it: its route, the page's key, what is stored for it and, of a
+/// standard page, how old that is, what the words at its home say, and what would happen. `why` and `detail` are what `Cache-Status` would say;
+/// docs/reference/HTTP.md says what to do about each.
 ///
-/// Exit code 0 if the proxy has said it, 1 if it could not, 3 if no helper runs.
+/// Exit code 0 if the proxy has answered, 1 if it could not, 3 if no helper runs.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -54,7 +55,7 @@ pub struct Command {
     /// A field of the request. May be given several times.
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     headers: Vec<String>,
-    /// Its method.
+    /// The method of the request.
     #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET")]
     method: String,
     #[command(flatten)]

@@ -24,8 +24,8 @@ const BAD: Style = AnsiColor::Red.on_default();
 
 /// Make and show the certificates by which nodes know each other over tcp.
 ///
-/// One authority is made once, and its key kept where nobody else comes. It issues each node a certificate for its rank. A
-/// node has three files in the directory of `fabric.keys`: authority.pem, node-RANK.pem and node-RANK.key. Where
+/// Make one authority, once, and keep its key where no other user has access. It issues each node a certificate for its rank. A
+/// node has three files in the directory of `fabric.keys` (without that key, the directory keys): authority.pem, node-RANK.pem and node-RANK.key. Where
 /// cluster.provider is etcd, certificates are for the names of nodes: member-NAME.pem and member-NAME.key.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -38,7 +38,7 @@ pub enum Command {
 #[derive(Args, Debug)]
 #[command(after_long_help = "Example:\n  verbena keys init --fabric-keys keys")]
 pub struct Init {
-    /// How long it is good.
+    /// How long the certificate is good.
     #[arg(long, value_name = "TIME", default_value = "3650d")]
     valid: Lapse,
     #[command(flatten)]
@@ -169,7 +169,7 @@ fn print(out: &mut impl Write, found: &[Certificate]) -> Result<()> {
             _ if certificate.authority => "authority".into(),
             (Some(rank), _) => format!("node {rank}"),
             (None, Some(name)) => format!("node {name}"),
-            (None, None) => "nobody's here".into(),
+            (None, None) => "no node of this cluster".into(),
         };
         let key = if *with_key { "with its key" } else { "without key" };
         let name = file.display().to_string();

@@ -17,13 +17,12 @@ use crate::dashboard;
 use crate::error::Result;
 use crate::output::Format;
 
-/// Run the helper of this machine, or of one node of several on it.
+/// Run the helper of this machine, or one of several nodes on it.
 ///
-/// It joins the cluster of the configuration; without one it is with the other nodes and proxies of this machine that are started in
-/// this way. Programs reach it through a socket that only this user
-/// can use. On SIGTERM and SIGINT it leaves the cluster in good order and ends, as after `verbena node drain`; a second one ends it at once. On SIGHUP it
-/// reads the configuration again and says what is wrong with it or what takes effect at the next start only; certificates need no signal,
-/// they are read again when they have changed.
+/// It joins the cluster of the configuration. Without one, its cluster is that of the other nodes and proxies of this machine that have no configuration
+/// either. Programs reach it through a socket that only this user can use. On SIGTERM and SIGINT it leaves the cluster in good order and ends, as after
+/// `verbena node drain`; a second signal ends it at once. On SIGHUP it reads the configuration again, and logs what is wrong with it or takes effect only at
+/// the next start. Certificates need no signal: they are read again when they have changed.
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,

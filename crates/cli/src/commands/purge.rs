@@ -17,11 +17,11 @@ use crate::output::{Format, output, write_json};
 
 /// Take pages out of every cache of the cluster: those at addresses, under a prefix, of a host, with a tag, or all.
 ///
-/// For what was changed past the proxy: a deploy, a job, a hand in the database. Purge *after* the change, and when every process of the
-/// application shows it. It is an update that writes nothing: when this command ends, no proxy serves the state before.
+/// Purge what was changed past the proxy: by a deploy, a job, an SQL prompt. Purge *after* the change, and when every process of the
+/// application shows it. A purge is an update that writes nothing: when this command ends, no proxy serves the state before.
 ///
-/// A coherent page that declares nothing that it is made of depends on everything, so it goes with each purge of an address or a tag. A standard
-/// page goes only with a purge of what it is found by: its address, its host, the prefixes of its path by whole segments, its tags.
+/// A coherent page that names no dependencies depends on everything, so it goes with each purge of an address or a tag. A standard
+/// page goes only with a purge of its address, its host, a prefix of its path by whole segments, or one of its tags.
 ///
 /// Exit code 0 if every home has done it, 1 if it could not be done, 3 if no helper runs.
 #[derive(Args, Debug)]
@@ -37,20 +37,20 @@ pub struct Command {
     /// Addresses of pages, as clients ask for them: http://HOST/PATH?QUERY, with the port if they name one; or /PATH?QUERY with --host.
     #[arg(value_name = "URL")]
     pages: Vec<String>,
-    /// Pages whose path begins so, by whole segments: http://HOST/PATH, or /PATH with --host.
+    /// Pages whose path begins with this one, by whole segments: http://HOST/PATH, or /PATH with --host.
     #[arg(long, value_name = "URL")]
     prefix: Vec<String>,
     /// The host of addresses and prefixes that begin with "/", with the port if clients name one; others are refused. Alone: all its pages.
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
-    /// What pages are made of, as they declare it (Verbena-Dependencies, Surrogate-Key, Cache-Tag, Cache-Groups).
+    /// Pages with this tag or dependency, as their answers name it (Verbena-Dependencies, Surrogate-Key, Cache-Tag, Cache-Groups).
     #[arg(long, value_name = "NAME")]
     tag: Vec<String>,
     /// All pages.
     #[arg(long, conflicts_with_all = ["pages", "tag", "prefix", "host"])]
     everything: bool,
-    /// The pages are old and not wrong: a standard page may be answered meanwhile where its answer said stale-while-revalidate or stale-if-error, and the application is
-    /// asked whether its copy is right still (304). A coherent page is gone, as without.
+    /// Mark standard pages as old instead of removing them. The application is asked whether the copy is still right (304); meanwhile the copy may be served where its
+    /// answer said stale-while-revalidate or stale-if-error. Coherent pages are removed, as without this option.
     #[arg(long)]
     soft: bool,
     #[command(flatten)]

@@ -25,10 +25,10 @@ const AWAITING: &str = ", none cached: it does not know yet what others have ope
 
 /// Show the running helper's state, incarnation, lease and view, and the state of the view's members.
 ///
-/// Of each member: its incarnation, whether it has acknowledged the view, what is left of its lease as it says itself now, and
-/// which part of all names it is the home of. That is counted over 65536 names: a share of names, not of the pages that are asked for.
+/// Of each member: its incarnation, whether it has acknowledged the view, what is left of its lease as it reports itself now, and
+/// the part of all names whose home it is. That is counted over 65536 names: a share of names, not of requests.
 ///
-/// Where nothing is configured: the first of this machine's nodes and proxies, with the others as members. `--cluster-name local-2`
+/// Without a configuration it is the first of this machine's nodes and proxies, with the others as members. `--cluster-name local-2`
 /// shows the one of that name.
 ///
 /// Exit code 0 if the node is a member with a lease, 1 if it is not, 3 if no helper runs.

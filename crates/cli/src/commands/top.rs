@@ -12,6 +12,7 @@ use verbena_client::{Place, Socket};
 use verbena_terms::Lapse;
 
 use super::running;
+use crate::commands::at_least_one;
 use crate::config::{self, Flags, Whose};
 use crate::error::{Error, Result};
 use crate::output::{Format, output};
@@ -24,13 +25,13 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// Lines after which their heading is printed again.
 const HEADING_EVERY: usize = 20;
 
-/// Show what happens at a running helper, as it happens: requests, hit ratio, latency, updates, refusals, and every node with view and lease.
+/// Show what happens at a running helper, again and again: requests, hit ratio, latency, updates, refusals, and every node with view and lease.
 ///
-/// The dashboard in a terminal; q, Escape and Ctrl-C end it. Rates and latencies are of the time between two readings, of one node.
-/// Where standard output is no terminal, or with --json or --count, it prints a line for each reading instead. When the helper goes away
-/// it says so, and goes on when it is back.
+/// It is the dashboard in a terminal; q, Escape and Ctrl-C end it. Rates and latencies are those of one node between two readings.
+/// Where standard output is no terminal, or with --json or --count, it prints a line for each reading instead. When the helper goes away,
+/// it says so, and goes on when the helper is back.
 ///
-/// Where nothing is configured: the first of this machine's nodes and proxies. `--cluster-name local-2` shows the one of that name.
+/// Without a configuration it is the first of this machine's nodes and proxies. `--cluster-name local-2` shows the one of that name.
 ///
 /// Exit code 1 if the last reading failed, 3 if no helper runs at the start.
 #[derive(Args, Debug)]
@@ -48,8 +49,8 @@ pub struct Command {
     /// Time between two readings.
     #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(1), value_parser = Lapse::or_seconds)]
     interval: Lapse,
-    /// Print so many lines and end.
-    #[arg(long, value_name = "NUMBER")]
+    /// End after this many lines; without it, until Ctrl-C.
+    #[arg(long, value_name = "NUMBER", value_parser = at_least_one())]
     count: Option<usize>,
     #[command(flatten)]
     format: Format,
@@ -220,6 +221,11 @@ fn meaning(event: Event) -> Option<Key> {
 
 fn place(given: &str) -> std::result::Result<Place, String> {
     let is_address = given.parse::<std::net::SocketAddr>().is_ok();
+    if !is_address && !given.starts_with('/') && !given.starts_with("http://") {
+        return Err(
+            "not IP:PORT of node.api, for example 127.0.0.1:9090, nor the absolute path of a unix socket".into()
+        );
+    }
     let text = if is_address { format!("http://{given}") } else { given.to_owned() };
     text.parse().map_err(|error: verbena_client::Error| error.to_string())
 }

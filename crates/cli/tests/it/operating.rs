@@ -154,13 +154,13 @@ fn who_is_expelled_goes_and_comes_back_as_another_if_it_runs() {
     c.signal(Signal::CONT);
     a.wait_until("three in", |status| are_in(status, &[1, 2, 3]));
 
-    for (name, expected) in [("d", "\"d\" is not in v"), ("a", "is the keeper's own node")] {
+    for (name, expected) in [("d", "\"d\" is no member of v"), ("a", "is the keeper's own node")] {
         let (code, told, complained) = run(cluster.path(), &["cluster", "expel", name, "--cluster-name", "b"]);
         assert_eq!(code, 1, "{told}");
         assert!(complained.contains(expected), "{complained}");
     }
     let (_, _, complained) = run(cluster.path(), &["cluster", "expel", "d", "--cluster-name", "b"]);
-    assert!(complained.contains("which are a, b, c"), "{complained}");
+    assert!(complained.contains("there are a, b, c"), "{complained}");
     // Without a keeper nobody is taken out.
     a.kill();
     let late = ["cluster", "expel", "c", "--cluster-name", "b", "--timeout", "300ms"];

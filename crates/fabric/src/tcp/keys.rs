@@ -146,10 +146,13 @@ fn write_pair(files: &Pair, certificate: &str, key: &str) -> Result<()> {
 fn write_new(path: &Path, text: &str) -> Result<()> {
     let named = |error: std::io::Error| {
         let reason = match error.kind() {
-            std::io::ErrorKind::AlreadyExists => "it exists, and is not overwritten: move it away first".into(),
+            std::io::ErrorKind::AlreadyExists => "it exists, and is not overwritten: move it away first, or replace a node's with `verbena keys node --replace`".into(),
             _ => error.to_string(),
         };
-        Error::System { what: "write a key or certificate", reason: format!("{}: {reason}", path.display()) }
+        Error::System {
+            what: "a key or certificate cannot be written",
+            reason: format!("{}: {reason}", path.display()),
+        }
     };
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".new-{}", std::process::id()));
@@ -170,7 +173,10 @@ fn read(path: &Path) -> Result<String> {
 }
 
 fn unreadable(path: &Path, error: impl std::fmt::Display) -> Error {
-    Error::System { what: "read a key or certificate", reason: format!("{}: {error}", path.display()) }
+    Error::System {
+        what: "a key or certificate cannot be read",
+        reason: format!("{}: {error}; `verbena keys` makes them", path.display()),
+    }
 }
 
 fn refused(error: impl std::fmt::Display) -> Error {

@@ -25,7 +25,7 @@ pub struct Watch {
     /// Only statements that are known by a table or everything, and updates of everything.
     #[arg(long)]
     wide: bool,
-    /// End after so many lines.
+    /// End after this many lines; without it, with the relay or Ctrl-C.
     #[arg(long, value_name = "NUMBER")]
     count: Option<usize>,
     #[command(flatten)]

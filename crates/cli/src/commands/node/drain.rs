@@ -23,12 +23,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Have the running helper of this machine, a node or a proxy, leave the cluster in good order and end; wait until it is gone.
 ///
-/// What SIGTERM does, and how it went: a proxy takes no more requests and ends those under way; no update begins, and those that are open
-/// end; the keeper makes a view without the node; when that is in effect the process ends. Then nobody waits for anything of it, and it
-/// can be started again, also in another version. To restart a cluster do so node by node, each when `verbena status` says that the one before
-/// is a member.
+/// It does what SIGTERM does, and reports it. A proxy takes no more requests and ends those under way; no update begins, and open updates
+/// end; the keeper makes a view without the node; when that view is in effect, the process ends. Then no other node waits for it, and it
+/// can be started again, also in another version. To restart a cluster do so node by node, each when `verbena status` shows the one before
+/// as a member.
 ///
-/// Where nothing is configured the first of this machine's nodes and proxies is asked; `--cluster-name local-2` asks the one of that name.
+/// Without a configuration it is the first of this machine's nodes and proxies; `--cluster-name local-2` names another.
 ///
 /// Exit code 0 when it is gone and had nothing open. 1 when it is gone and an update was open, or of unknown outcome, so that the
 /// others keep its pages out of the cache for a while; when the keeper made no view without it, so that the others wait for its lease; or when it was not gone

@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// End a WAN that is up: its links, its sites, and what `wan exec` runs there.
 ///
-/// Returns when it is gone. One whose process was killed is gone already; what it has left on the file system is removed. Exit code 3 if there is nothing to end.
+/// Returns when the WAN is gone. A WAN whose process was killed is gone already; what it has left on the file system is removed. Exit code 3 if no WAN is up.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:

@@ -25,9 +25,10 @@ pub(super) const GRACE: Duration = Duration::from_secs(2);
 
 /// Run a command in a site of a WAN that is up.
 ///
-/// It is told where it is by VERBENA_WAN_SITE, VERBENA_WAN_ADDRESS and VERBENA_WAN_ADDRESS6, and where the others are by VERBENA_WAN_SITE_TOKYO and
-/// VERBENA_WAN_SITE_TOKYO6 for a site tokyo; by VERBENA_WAN_PEER and VERBENA_WAN_PEER6 too where there is one other. The sites have their
-/// names, too: `ping tokyo`. Signals are passed on to the command, as by `verbena wan run`. When the WAN ends the command is told to end by SIGTERM, and killed two seconds later.
+/// VERBENA_WAN_SITE has the name of the command's site, and VERBENA_WAN_ADDRESS and VERBENA_WAN_ADDRESS6 its addresses. VERBENA_WAN_SITE_TOKYO and
+/// VERBENA_WAN_SITE_TOKYO6 have those of a site tokyo, and where there is one other site, VERBENA_WAN_PEER and VERBENA_WAN_PEER6 have them too. The names of
+/// the sites are names of hosts there, too: `ping tokyo`. Signals are passed on to the command, as by `verbena wan run`. When the WAN ends, the command gets
+/// SIGTERM, and SIGKILL two seconds later.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Exit codes:
@@ -41,7 +42,7 @@ Examples:
   verbena wan exec paris -- ping -c 3 tokyo
   verbena wan exec tokyo -- iperf3 -s")]
 pub struct Command {
-    /// The site.
+    /// The name of the site.
     #[arg(value_name = "SITE")]
     site: String,
     #[command(flatten)]

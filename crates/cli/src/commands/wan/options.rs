@@ -15,13 +15,13 @@ pub struct BackendArguments {
     /// What the router does while nothing is due [default: precise].
     #[arg(long, value_enum)]
     mode: Option<ModeArgument>,
-    /// What packets are for the router [default: packet].
+    /// How the router takes packets [default: packet].
     #[arg(long, value_enum)]
     path: Option<PathArgument>,
-    /// Of all chance of the router: the same packets meet the same fate again [default: 1].
+    /// The seed of all random choices of the router: with the same seed the same packets meet the same fate [default: 1].
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// The core of the router alone: its thread stays there, and what runs in the sites keeps off it.
+    /// A processor core, from 0, for the router alone: its thread stays there, and what runs in the sites keeps off it.
     #[arg(long, value_name = "N")]
     core: Option<usize>,
 }

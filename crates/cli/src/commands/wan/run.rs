@@ -30,18 +30,18 @@ const THERE: &str = "b";
 const PEER_STARTS: Duration = Duration::from_secs(2);
 const PEER_ENDS: Duration = Duration::from_secs(2);
 
-/// Run a command in a network of its own, with a link to another one that has these characteristics.
+/// Run a command in a network of its own, with an emulated link to another one.
 ///
-/// Two sites are made, a and b, with one link between them; COMMAND runs in a. The options are of one way, and hold for both: with --delay 10ms a ping takes
-/// 20 ms. The sites are there for as long as this process is, also if it is killed, and what still runs in them then is told to end, and killed three
-/// seconds later. They reach nothing else: no other network, and nothing of this machine.
+/// Two sites are made, a and b, with one link between them; COMMAND runs in a. The options hold for each way: with --delay 10ms a ping takes
+/// 20 ms. The sites end with this process, also if it is killed: what still runs in them gets SIGTERM, and SIGKILL three
+/// seconds later. The sites reach no other network, and nothing of this machine.
 ///
-/// A command is told where it is by VERBENA_WAN_ADDRESS and VERBENA_WAN_ADDRESS6, and the other site by VERBENA_WAN_PEER and VERBENA_WAN_PEER6 (10.77.0.1
-/// and fd77::1 for a, 10.77.0.2 and fd77::2 for b), and its site's name by VERBENA_WAN_SITE. The sites have their names, too: `ping b`.
+/// VERBENA_WAN_SITE has the name of a command's site, VERBENA_WAN_ADDRESS and VERBENA_WAN_ADDRESS6 its addresses, and VERBENA_WAN_PEER and VERBENA_WAN_PEER6
+/// those of the other site (10.77.0.1 and fd77::1 for a, 10.77.0.2 and fd77::2 for b). The names of the sites are names of hosts there, too: `ping b`.
 ///
-/// Signals are passed on to COMMAND, all that can be caught; SIGINT and SIGQUIT only where a process sent them, since a terminal sends its own to COMMAND too.
+/// All signals that can be caught are passed on to COMMAND; SIGINT and SIGQUIT only where a process sent them, since a terminal sends its own to COMMAND too.
 ///
-/// Without root it runs where user namespaces may be made; COMMAND sees itself as root then, and is not. It takes the command `ip`.
+/// Without root this works where user namespaces may be made; COMMAND then sees itself as root, and is not. It needs the command `ip` (package iproute2).
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Exit codes:
@@ -55,8 +55,8 @@ Examples:
   verbena wan run --km 2000 --loss 0.1% --peer 'iperf3 -s' -- sh -c 'iperf3 -c $VERBENA_WAN_PEER'
   verbena wan run --there 'delay=5ms rate=2mbit' --back 'delay=5ms rate=50mbit' --verbose -- ./test.sh")]
 pub struct Command {
-    /// Runs in b, by the shell, before COMMAND and until COMMAND has ended. COMMAND is started when something listens there, or after two
-    /// seconds. What it prints goes to standard error.
+    /// A shell command that runs in b, from before COMMAND starts until COMMAND has ended. COMMAND starts when something listens in b, or after two
+    /// seconds. What the shell command prints goes to standard error.
     #[arg(long, value_name = "COMMAND")]
     peer: Option<OsString>,
     #[command(flatten)]

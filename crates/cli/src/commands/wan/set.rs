@@ -8,23 +8,23 @@ use crate::error::Result;
 
 /// Change a link of a WAN that is up.
 ///
-/// Only what is named changes; `none` takes an option back. The change holds for packets that come from now on. Where anything is wrong, nothing changes.
+/// Only the named options change; `none` takes an option back. The change holds for packets that come from now on. If one option is wrong, none changes.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
   verbena wan set sea delay=10ms loss=none
   verbena wan set sea --there rate=2mbit limit=50ms")]
 pub struct Command {
-    /// The link.
+    /// The name of the link.
     #[arg(value_name = "LINK")]
     link: String,
-    /// What is to hold from now on, as `wan run` has it: delay=10ms loss=0.1%
+    /// The new values of options, named as those of `wan run`: delay=10ms loss=0.1%
     #[arg(value_name = "OPTION=VALUE", required = true)]
     options: Vec<String>,
-    /// Only from the first of its sites to the second.
+    /// Only from the link's first site to the second.
     #[arg(long, conflicts_with = "back")]
     there: bool,
-    /// Only from the second of its sites to the first.
+    /// Only from the link's second site to the first.
     #[arg(long)]
     back: bool,
     #[command(flatten)]

@@ -1,6 +1,5 @@
 //! `verbena wan show`: what links do.
 
-use std::num::NonZeroU32;
 use std::thread::sleep;
 
 use clap::Args;
@@ -13,7 +12,7 @@ use crate::output::{Format, output, write_json};
 
 /// Show what the links of a WAN that is up do: rates now, queues, drops by cause, and how long packets took.
 ///
-/// Rates are of the interval before they are printed; all else counts since the WAN is up.
+/// Rates are those of the interval before they are printed; all other numbers count since the WAN came up.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -21,15 +20,15 @@ Examples:
   verbena wan show sea --interval 5s --count 12
   verbena wan show --json | jq '.links[0].ways[0].dropped'")]
 pub struct Command {
-    /// Only this link.
+    /// Show only this link.
     #[arg(value_name = "LINK")]
     link: Option<String>,
-    /// The time that rates are of.
+    /// The time over which rates are measured.
     #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(1), value_parser = Lapse::or_seconds)]
     interval: Lapse,
-    /// How often to print.
-    #[arg(long, value_name = "NUMBER", default_value = "1")]
-    count: NonZeroU32,
+    /// How many times to print.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    count: u32,
     #[command(flatten)]
     name: Name,
     #[command(flatten)]
@@ -40,7 +39,7 @@ impl Command {
     /// Prints it.
     pub fn run(self) -> Result<()> {
         let mut before = self.look()?;
-        for _ in 0..self.count.get() {
+        for _ in 0..self.count {
             sleep(self.interval.0);
             let now = self.look()?;
             let report = now.clone().since(&before);

@@ -27,12 +27,12 @@ use crate::error::Result;
 use crate::namespaces::may_make_networks;
 use crate::output::{Format, output};
 
-/// Make the sites and links of a file, and run the links until told to end.
+/// Make the sites and links of a file, and run the links until `wan down` or a signal ends them.
 ///
-/// Sites are network namespaces that this process alone holds: they are gone with it, however it ends. Commands are run in them by `wan exec`, links changed by
-/// `wan set` and looked at by `wan show`. It ends by SIGINT, SIGTERM or `wan down`; commands that `wan exec` runs there are ended then.
+/// Sites are network namespaces that this process alone holds: they are gone with it, however it ends. `wan exec` runs commands in them, `wan set` changes
+/// links, and `wan show` shows what links do. SIGINT, SIGTERM and `wan down` end the process, and the commands that `wan exec` runs there.
 ///
-/// Without root it runs where user namespaces may be made. It takes the command `ip`.
+/// Without root this works where user namespaces may be made. It needs the command `ip` (package iproute2).
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Example of a file:
@@ -55,7 +55,7 @@ Examples:
   verbena wan up lab.toml --detach && verbena wan exec paris -- ping -c 3 tokyo
   verbena wan down")]
 pub struct Command {
-    /// The file.
+    /// The file with sites and links.
     #[arg(value_name = "FILE.toml")]
     file: PathBuf,
     #[command(flatten)]
