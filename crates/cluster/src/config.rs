@@ -6,20 +6,20 @@ use verbena_terms::{Contradiction, Lapse, Rank, Section, section};
 use crate::{ClusterError, LeaseTerms, MAX_MEMBERS, MAX_TEXT_BYTES, Role, Roles};
 
 section! {
-    /// Who is in the cluster and how long its leases are. The same at every node, but for `name`, `address` and `roles`.
+    /// The members of the cluster and the length of its leases. The same at every node, but for `name`, `address` and `roles`.
     pub struct ClusterConfig as "cluster", checked by ClusterConfig::check {
-        /// Who says who is in: `static` (the lines of `members`) or `etcd` (whoever joins, by the section `[etcd]`).
+        /// Which nodes are members: `static` (the lines of `members`) or `etcd` (each node that joins, by the section `[etcd]`).
         pub provider: Provider as "PROVIDER" = Provider::Static,
         /// How long a lease is: how long a node that died or was cut off holds the others up.
         pub lease: Lapse as "TIME" = Lapse(LeaseTerms::DEFAULT.lease()),
         /// How far two clocks may run apart in one lease: taken off at the member, put on at the keeper.
         pub drift: Lapse as "TIME" = Lapse(LeaseTerms::DEFAULT.drift()),
-        /// Which of the members this node is; with `etcd`, what it is called. Where there is neither: what the nodes of this machine are
+        /// The name of this node: one of `members`, or with `etcd` its own. Where there is neither: what the nodes of this machine are
         /// called, `local` if it is not set, then `local-2` and so on.
         pub name: Option<String> as "NAME" = None,
         /// With `etcd`: where the others reach this node's fabric.
         pub address: Option<String> as "ADDRESS" = None,
-        /// With `etcd`: what this node is there for.
+        /// With `etcd`: the roles of this node.
         pub roles: Roles as "ROLES" = Roles::ALL,
         /// The nodes of the cluster. None: the nodes of this machine that are started in this way are the cluster, up to 16.
         ///

@@ -32,7 +32,7 @@ section! {
         ///
         /// Set: a proxy runs a relay, to be written into the application's configuration in the place of the database. Not set: none runs.
         pub to: Option<String> as "URL" = None,
-        /// The password of that user, the first line of a file that only this user reads. It may also stand in the address, where others may see it.
+        /// The password of that user, the first line of a file that only this user reads. It may also stand in the address, where other users may see it.
         pub password_file: Option<PathBuf> as "FILE" = None,
         /// Where the application reaches the relay instead of the database.
         ///
@@ -44,13 +44,13 @@ section! {
         /// Read the database's own log of changes, and purge what went around the relay a moment after it took effect: a weaker net, for what another connection than the relay's has changed. MySQL and MariaDB:
         /// `binlog_format = ROW`, and the privileges REPLICATION SLAVE and BINLOG MONITOR (REPLICATION CLIENT) for the user of `to`. PostgreSQL: `wal_level = logical`, the role's attribute REPLICATION, and a publication `verbena`.
         pub capture: bool as "BOOL" = false,
-        /// The certificate that the relay shows to clients that ask for TLS, with those that vouch for it, PEM. It is read again when it changes, and that of `tls_key`; connections stay. Clients that ask for none are served too.
+        /// The relay's certificate for clients that ask for TLS, PEM, followed by those of its authorities. It is read again when it changes, and that of `tls_key`; connections stay. Clients that ask for none are served too.
         ///
         /// Not set: the relay speaks no TLS with clients.
         pub tls_cert: Option<PathBuf> as "FILE" = None,
         /// The private key of `tls_cert`, PEM.
         pub tls_key: Option<PathBuf> as "FILE" = None,
-        /// Who vouches for the certificate of a database that is reached by TLS, PEM; no others are believed then.
+        /// The authorities that may vouch for the certificate of a database that is reached by TLS, PEM, and no others.
         ///
         /// Not set: the authorities of the system.
         pub tls_ca: Option<PathBuf> as "FILE" = None,

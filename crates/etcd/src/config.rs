@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 section! {
     /// The etcd that a cluster of `cluster.provider = "etcd"` agrees by. The same at every node, but for files.
     pub struct EtcdConfig as "etcd", checked by EtcdConfig::check {
-        /// Where its members take clients: `http://HOST:PORT` or `https://HOST:PORT`, every member's.
+        /// The client addresses of all etcd members: `http://HOST:PORT` or `https://HOST:PORT`.
         ///
         /// One is asked, and another when it does not answer in time.
         pub endpoints: Vec<String> as "URL" = Vec::new(),
@@ -24,7 +24,7 @@ section! {
         pub certificate: Option<PathBuf> as "FILE" = None,
         /// Its private key, a PEM file.
         pub key: Option<PathBuf> as "FILE" = None,
-        /// The user that etcd knows it by, where etcd's authentication is enabled.
+        /// The name of this node's user at etcd, where etcd's authentication is enabled.
         pub user: Option<String> as "NAME" = None,
         /// A file with that user's password, one line, readable by its owner only.
         pub password_file: Option<PathBuf> as "FILE" = None,

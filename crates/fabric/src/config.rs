@@ -24,7 +24,7 @@ section! {
         ///
         /// Not set: nodes speak in the clear, which they do on loopback only.
         pub keys: Option<PathBuf> as "DIR" = None,
-        /// tcp, xdp, verbs: speak in the clear beyond loopback too. Whoever reaches the port can then say that it is any node.
+        /// tcp, xdp, verbs: speak in the clear beyond loopback too. Any process that reaches the port can then claim to be any node.
         pub insecure: bool as "BOOL" = false,
         /// xdp: an interface that receives; several may be named.
         ///
@@ -61,7 +61,7 @@ section! {
         pub verbs_rdma_cm: bool as "BOOL" = false,
         /// verbs: the port where the manager of connections takes calls; of iWARP that of TCP. 0 is one that is free.
         pub verbs_rdma_cm_port: u16 as "PORT" = 0,
-        /// verbs: the service level of locks and words, 0 to 15: what the network's switches make of it is up to who runs them.
+        /// verbs: the service level of locks and words, 0 to 15: the configuration of the network's switches says what it means.
         pub verbs_control_level: u8 as "LEVEL" = 0,
         /// verbs: the service level of bulk transfers, 0 to 15.
         pub verbs_bulk_level: u8 as "LEVEL" = 0,

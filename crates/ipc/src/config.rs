@@ -15,8 +15,8 @@ section! {
         /// ways, which the program polls, so that it has a core for as long as it waits; `adaptive`: rings both ways, polled while that
         /// pays, then a sleep.
         pub modes: Vec<Mode> as "MODE" = Mode::ALL.to_vec(),
-        /// A core for the thread that serves programs: it stays there and polls, all the time, so that nobody ever has to wake it (the
-        /// papers' onloading). It takes the whole core; that nothing else runs there is yours to see to (`taskset`, cpusets).
+        /// A core for the thread that serves programs: it stays there and polls, all the time, so that it never has to be woken (the
+        /// papers' onloading). It takes the whole core; keep everything else off that core (`taskset`, cpusets).
         ///
         /// Not set: no core is dedicated. The thread runs where the kernel puts it, polls while that pays and sleeps when nothing is to
         /// do; the first request after a pause wakes it, in every mode.

@@ -8,9 +8,9 @@ use verbena_terms::{Contradiction, Lapse, section};
 section! {
     /// How loaded this node's machine is, published for the others.
     pub struct MonitorConfig as "monitor", checked by MonitorConfig::check {
-        /// How often the machine is looked at, and what was seen published; 10ms to 10s. The others read it as often where they want to know.
+        /// How often the machine's load is measured and published, 10ms to 10s. Nodes that use it read it as often.
         pub every: Lapse as "TIME" = Lapse::millis(100),
-        /// Where the kernel says how the machine is.
+        /// The directory of the kernel's figures about the machine.
         ///
         /// To be set where the node runs in a container that has the machine's under another name.
         pub proc: PathBuf as "DIR" = PathBuf::from("/proc"),

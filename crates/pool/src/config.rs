@@ -21,7 +21,7 @@ section! {
         pub listeners: Vec<ListenerConfig> as "LISTENERS" = Vec::new(),
         /// File of users as memcached's `-Y` reads it: a line `NAME:PASSWORD` each, the name that of a tenant. Clients of listeners without a tenant send theirs first.
         pub users: Option<PathBuf> as "FILE" = None,
-        /// The certificate that clients at these addresses are shown, PEM with those that vouch for it, its own first. If it is set, they speak TLS; at the unix socket they do not. The file,
+        /// The server's certificate for clients at these addresses, PEM, followed by those of its authorities. If it is set, they speak TLS; at the unix socket they do not. The file,
         /// and that of `tls_key`, is read again when it changes; connections stay.
         pub tls_cert: Option<PathBuf> as "FILE" = None,
         /// The private key of `tls_cert`, PEM.

@@ -43,25 +43,25 @@ section! {
     pub struct ProxyConfig as "proxy", checked by ProxyConfig::check {
         /// Where clients reach it. Port 0 takes a free one.
         pub listen: SocketAddr as "ADDRESS" = SocketAddr::from(([127, 0, 0, 1], 8080)),
-        /// Certificates that it shows to clients, PEM with those that vouch for them, the site's own first. If there is one, clients speak TLS with it, and HTTP/2 or
+        /// The proxy's certificates for clients, PEM, each file with the site's own first and its authorities' after it. With one, clients speak TLS, and HTTP/2 or
         /// HTTP/1.1 as they wish. Of several, the one is shown that is for the name which the client asks for, else the first.
         ///
         /// The files, and those of `tls_key`, are read again when they change, and on SIGHUP; connections stay.
         pub tls_cert: Vec<PathBuf> as "FILE" = Vec::new(),
         /// The private keys of `tls_cert`, in its order, PEM.
         pub tls_key: Vec<PathBuf> as "FILE" = Vec::new(),
-        /// Networks of balancers that begin each connection with a header of the PROXY protocol, version 1 or 2, and so say who the client is: `10.0.0.0/8`, `fd00::/8`, or one
-        /// address. A connection from there without such a header is closed; from elsewhere nobody is believed one.
+        /// Networks of balancers that begin each connection with a header of the PROXY protocol, version 1 or 2, and so name the client: `10.0.0.0/8`, `fd00::/8`, or one
+        /// address. A connection from there without such a header is closed; from elsewhere no header is believed.
         pub proxy_protocol_from: Vec<String> as "NETWORKS" = Vec::new(),
         /// The application: `http://HOST:PORT`, `https://HOST:PORT`, or `unix:/PATH` for one that listens on a unix socket. Of several, that answer, the one whose machine is least loaded is asked, as the node there says;
         /// where none says it, or they are alike, the one with the fewest requests under way.
         pub origin: Vec<String> as "URL" = Vec::new(),
-        /// The authorities that an `https` application is believed by, PEM, and no others. Not set: those of the system.
+        /// The authorities that may vouch for an `https` application, PEM, and no others. Not set: those of the system.
         pub origin_ca: Option<PathBuf> as "FILE" = None,
         /// Which version of HTTP is spoken with the application: `auto`, over `https` HTTP/2 if it chooses that in the handshake (ALPN), else HTTP/1.1; `http1`; or `http2`, also where there is no TLS
         /// (`h2c` with prior knowledge), for back-ends of gRPC. WebSockets go over HTTP/1.1 in any case.
         pub origin_http: OriginHttp as "VERSION" = OriginHttp::Auto,
-        /// Begin each connection to the application with a header of the PROXY protocol, version `v1` or `v2`, that says who the client is. Then each request has a connection of its
+        /// Begin each connection to the application with a header of the PROXY protocol, version `v1` or `v2`, that names the client. Then each request has a connection of its
         /// own.
         pub origin_proxy_protocol: Option<ProxyVersion> as "VERSION" = None,
         /// The nodes on the machines of `origin`, in its order, by their names; `""` where there is none.
@@ -109,9 +109,9 @@ section! {
         /// How long a tunnel may carry nothing, in neither direction, until it is closed.
         pub tunnel_timeout: Lapse as "TIME" = Lapse::seconds(600),
         /// Leave the fields that name what a page depends on (`Verbena-Dependencies`, `Surrogate-Key`, `Cache-Tag`, `Cache-Groups`) on
-        /// answers, for a cache farther out that is told of purges, or to look at.
+        /// answers, for a cache farther out that gets the purges too, or for inspection.
         pub pass_dependencies: bool as "BOOL" = false,
-        /// By what copies are found to be good where no route says it: `coherent`, by version words, so that a hit is what the application would say (docs/concepts/never-stale.md
+        /// How the proxy finds that a copy is good, where no route says it: `coherent`, by version words, so that a hit is what the application would say (docs/concepts/never-stale.md
         /// has what is assumed of it); `standard`, by lifetimes and validators (RFC 9111), where nothing is assumed; or `pass`: nothing is stored.
         pub mode: Mode as "MODE" = Mode::Coherent,
         /// Networks whose `PURGE` requests purge, in the dialects of docs/reference/HTTP.md: `127.0.0.1`, `10.0.0.0/8`. An address counts only if no field of the request says that it came through another

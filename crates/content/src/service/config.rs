@@ -19,9 +19,9 @@ section! {
     pub struct PagesConfig as "pages", checked by PagesConfig::check {
         /// File with the key under which names of pages and dependencies are hashed: 32 hexadecimal digits.
         ///
-        /// Not set: one made from `cluster.members`, or with etcd from `etcd.prefix`, which whoever knows the configuration can compute; where none are configured,
-        /// a random one in `node.state`. Who knows the key can choose names that cost each other misses, and can look for two addresses that the cache
-        /// takes for one page, in 128 bits of SipHash-1-3, which is made for keys that nobody knows. Where strangers choose addresses, set one.
+        /// Not set: one made from `cluster.members`, or with etcd from `etcd.prefix`, which every reader of the configuration can compute; where none are configured,
+        /// a random one in `node.state`. A client that knows the key can choose names that cost each other misses, and can look for two addresses that the cache
+        /// takes for one page, in 128 bits of SipHash-1-3, which is made for secret keys. Where strangers choose addresses, set one.
         pub key: Option<PathBuf> as "FILE" = None,
         /// Page words of this home, rounded up to a power of two; with the two beside it 24 bytes each. Pages that share a word cost each other misses.
         pub words: u32 as "NUMBER" = 1 << 16,
@@ -32,7 +32,7 @@ section! {
         pub begin_deadline: Lapse as "TIME" = Lapse::seconds(5),
         /// The longest that a transaction goes on after its node lost its lease: an assumption on the application (rules P6, P10).
         ///
-        /// What a dead node had open, and an update whose outcome nobody knows, keeps its pages out of the cache for so long.
+        /// What a dead node had open, and an update of unknown outcome, keeps its pages out of the cache for this time.
         pub longest_transaction: Lapse as "TIME" = Lapse::seconds(30),
     }
 }

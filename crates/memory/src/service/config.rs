@@ -11,7 +11,7 @@ section! {
     /// Memory that nodes share.
     pub struct MemoryConfig as "memory", checked by MemoryConfig::check {
         /// Bytes that this node offers for segments, all slots counted; 0 offers none. Only a node with the role `home` offers any. A new view needs them
-        /// twice for a moment; where memory is registered with an adapter they are pinned. `verbena mem reclaim` has a node that runs offer less. The default
+        /// twice for a moment; where memory is registered with an adapter they are pinned. `verbena mem reclaim` makes a running node offer less. The default
         /// has room for one segment of the largest size, 16 MiB, with its three writers.
         pub share: Size as "SIZE" = Size(72 << 20),
         /// Segments that may be in them at a time, 16 bytes each.
