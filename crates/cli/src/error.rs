@@ -264,6 +264,7 @@ impl Error {
             Error::WanOption(_) | Error::Wan(verbena_wan::Error::Plan(_) | verbena_wan::Error::Options { .. }) => 2,
             Error::Wan(verbena_wan::Error::NoSite { .. } | verbena_wan::Error::NoLink { .. }) => 2,
             Error::Node(verbena_node::Error::TooMuchMemory { .. }) => 2,
+            Error::Trace(verbena_bench::traces::TraceError::Law(_)) => 2,
             Error::Node(verbena_node::Error::Key(_)) => 2,
             Error::Proxy(ProxyError::Setting { .. } | ProxyError::PurgeToken { .. }) => 2,
             Error::Bank(verbena_bank::StartError::Count { .. }) => 2,

@@ -56,7 +56,7 @@ impl Address {
         }
     }
 
-    /// Where the relay listens if nothing else is said: on loopback, at the port behind the database's.
+    /// Where the relay listens if nothing else is said: on loopback, at the port after the database's.
     pub fn beside(&self) -> SocketAddr {
         (IpAddr::V4(Ipv4Addr::LOCALHOST), self.port.checked_add(1).unwrap_or(0)).into()
     }

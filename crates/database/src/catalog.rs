@@ -62,12 +62,17 @@ pub struct Catalog {
 /// Why the catalog cannot be read.
 #[derive(Debug, Error)]
 pub(crate) enum CatalogError {
-    #[error(transparent)]
+    #[error("{}", once(.0))]
     MySql(#[from] mysql_async::Error),
     #[error("{}", said(.0))]
     Postgres(#[from] tokio_postgres::Error),
     #[error("{0} is no directory or socket of PostgreSQL")]
     Socket(String),
+}
+
+/// A failure of the connection repeats what kind of error it is.
+fn once(error: &mysql_async::Error) -> String {
+    error.to_string().trim_start_matches("Input/output error: ").to_owned()
 }
 
 /// What the server said, or else what the client library says.

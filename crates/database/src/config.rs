@@ -36,7 +36,7 @@ section! {
         pub password_file: Option<PathBuf> as "FILE" = None,
         /// Where the application reaches the relay instead of the database.
         ///
-        /// Not set: on loopback, at the port behind the database's.
+        /// Not set: on loopback, at the port after the database's.
         pub listen: Option<SocketAddr> as "ADDRESS" = None,
         /// Pages are made of the database alone: of nothing that the application keeps beside it from one request to the next (a variable, a file, memcached, APCu), and that is
         /// not in what it reads there. This is a promise; what rests on it is in docs/howto/dependencies-from-sql.md. With it pages have lists of what they depend on; without it each depends on everything.

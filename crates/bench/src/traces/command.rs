@@ -32,7 +32,7 @@ enum Trace {
         /// How many objects there are; their keys are their ranks, 1 for the most popular.
         #[arg(long, default_value_t = 10_000)]
         objects: u64,
-        /// The exponent: 0 asks for all alike; web traces have 0.6 to 1.
+        /// The exponent, 0 to 20: with 0 all objects are requested equally often; web traces have 0.6 to 1.
         #[arg(long, default_value_t = 0.9)]
         alpha: f64,
         /// How many requests.
@@ -53,7 +53,7 @@ enum Trace {
         /// How many objects there are; their keys are their ranks, 1 for the most changed.
         #[arg(long, default_value_t = 10_000)]
         objects: u64,
-        /// The exponent: 0 changes all alike.
+        /// The exponent, 0 to 20: with 0 all objects change equally often.
         #[arg(long, default_value_t = 0.9)]
         alpha: f64,
         /// How many updates.
@@ -79,7 +79,7 @@ struct Source {
     /// The log, packed by gzip or not; `-` is the standard input.
     #[arg(value_name = "LOG")]
     input: PathBuf,
-    /// Only so many requests from the start.
+    /// Only this many requests from the start of the log.
     #[arg(long, value_name = "REQUESTS")]
     first: Option<u64>,
 }
@@ -148,6 +148,10 @@ impl Output {
             return Ok(Output::Kept(BufWriter::new(file)));
         };
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !folder.is_dir() {
+            let error = io::Error::new(io::ErrorKind::NotFound, "there is no such directory: make it first");
+            return Err(TraceError::io(folder.display().to_string(), error));
+        }
         let temporary = tempfile::Builder::new()
             .prefix(".trace-")
             .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))

@@ -24,8 +24,8 @@ const OPEN: Style = AnsiColor::Yellow.on_default();
 
 /// Run an experiment of the papers, and write its figures.
 ///
-/// Each variant is measured in turn, in several rounds; what is compared is the ratio of their medians. NAME.json and NAME.svg are
-/// written, and report.html with all that was run.
+/// Each variant is measured in turn, in several rounds, and the medians are compared. NAME.json and NAME.svg are
+/// written, and report.html with all experiments of the run.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -33,7 +33,7 @@ Examples:
   verbena bench fabric.primitives --quick
   verbena bench all --out results")]
 pub struct Command {
-    /// The experiment, or `all` for each; those of programs that are not installed are left out then.
+    /// The experiment, or `all` for every one; `all` leaves out experiments whose programs are not installed.
     #[arg(required_unless_present = "list")]
     name: Option<String>,
     /// Print the table of experiments.
@@ -42,17 +42,17 @@ pub struct Command {
     /// Short rounds: any experiment within 60 seconds on two cores.
     #[arg(long)]
     quick: bool,
-    /// Where randomness starts.
+    /// The seed of all random choices.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// How many rounds are counted, instead of the fewest that are enough.
+    /// How many rounds are counted, at least 9. Without it, as few as are enough.
     #[arg(long, value_name = "NUMBER")]
     rounds: Option<u32>,
     /// The key trace of `content.keys` and `locks.trace`, instead of testdata/twitter_cluster52_200k.csv.gz: a CSV with the columns time_s, key and
     /// size_bytes, packed by gzip or not.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Directory of the files that are written.
+    /// The directory for these files; it is made if it is missing.
     #[arg(long, value_name = "DIR", default_value = "bench-out")]
     out: PathBuf,
     #[command(flatten)]

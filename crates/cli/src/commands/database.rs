@@ -10,11 +10,12 @@ use clap::{Args, Subcommand};
 
 use crate::error::Result;
 
-/// Run the relay before the application's database by itself, or ask what it makes of statements.
+/// Run the relay before the application's database without a proxy, or show how it reads statements.
 ///
-/// `verbena proxy --database` runs the relay and the proxy in one process. Alone, on another machine or beside several proxies of the cluster, the relay begins an update for each commit, also that of a
-/// job or a prompt, and records what it sees read in memory that the proxies read: with `--database-complete true` their pages stay until a row that they show changes. Without it
-/// they depend on everything, unless their answers name what they depend on. A cluster may have several relays.
+/// `verbena proxy --database` runs the relay and the proxy in one process. This command runs the relay alone, on another machine or beside several proxies of
+/// the cluster. It begins an update for each commit, also that of a job or a prompt, and records in memory that the proxies read which rows statements have
+/// read. With `--database-complete true` a page stays until a row that it shows changes. Without it pages depend on everything, unless their answers name what
+/// they depend on. A cluster may have several relays.
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,

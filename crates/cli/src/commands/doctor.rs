@@ -19,7 +19,7 @@ const HEAD: Style = Style::new().bold();
 
 /// Show what this machine can do, what the configuration gets, and what is missing for the rest.
 ///
-/// Providers of this build are tried for real. Exit code 1 if what the configuration asks for cannot work here.
+/// The fabric providers of this build are tried for real. Exit code 1 if the provider that the configuration asks for cannot work here.
 #[derive(Args, Debug)]
 #[command(after_long_help = "Examples:\n  verbena doctor\n  verbena doctor --fabric-provider tcp --json")]
 pub struct Command {

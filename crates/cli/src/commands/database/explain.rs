@@ -14,8 +14,8 @@ use crate::output::{Format, output, write_json};
 
 /// Show what a statement reads and touches under the catalog of the database, and why.
 ///
-/// A page that shows the answer of a statement depends on what that reads, and on each row that it finds where the answer carries the primary key. A commit takes the pages out of the cache that
-/// depend on something which it touches.
+/// A page that shows the answer of a statement depends on what the statement reads, and on each row of the answer if that has the primary key. A commit takes
+/// those pages out of the cache that depend on something which it touches.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:

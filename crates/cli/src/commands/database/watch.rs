@@ -11,10 +11,10 @@ use crate::config::{self, Flags, Whose};
 use crate::error::{Error, Result};
 use crate::output::{Format, output};
 
-/// Show what the relay of this machine sees, as it happens: each statement, its tag, how exactly it is known, and the updates that are begun for commits.
+/// Show what the relay of this machine sees, as it happens: each statement, its tag, how exactly its dependencies are known, and the updates that commits begin.
 ///
-/// A statement that is known by `table` or `everything` reaches more pages than it has to; the reason stands behind it. Only the user of the relay may watch: statements carry what the application's
-/// users wrote. It ends with the relay, or with Ctrl-C. Exit code 3 if no relay runs here.
+/// A statement that is known only by `table` or `everything` reaches more pages than it has to; the reason stands after it. Only the user who runs the relay
+/// may watch, because statements hold data of the application's users. The command ends with the relay, or with Ctrl-C. Exit code 3 if no relay runs here.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -22,7 +22,7 @@ Examples:
   verbena database watch --wide
   verbena database watch --json | jq -r 'select(.named_by == \"everything\") | .statement'")]
 pub struct Watch {
-    /// Only statements that are known by a table or everything, and updates of everything.
+    /// Show only statements that are known by `table` or `everything`, and updates of everything.
     #[arg(long)]
     wide: bool,
     /// End after this many lines; without it, with the relay or Ctrl-C.
