@@ -122,7 +122,7 @@ async function finished(update, hasEnded, held, request, response) {
     try {
       await update.end("done");
     } catch (error) {
-      warned("a write is done, and its client is not told")(error);
+      warned("a write is done, and its client gets an error")(error);
       isConfirmed = false;
     }
   } else {

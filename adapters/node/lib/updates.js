@@ -98,7 +98,7 @@ class Update {
     try {
       await this.end(outcome);
     } catch (error) {
-      process.emitWarning(`the helper was not told what became of a write: ${error.message}`, "VerbenaWarning");
+      process.emitWarning(`the helper did not learn the outcome of a write: ${error.message}`, "VerbenaWarning");
     }
   }
 }

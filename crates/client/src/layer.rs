@@ -224,7 +224,7 @@ where
     if outcome != Outcome::Done {
         // The client's answer does not depend on it: nothing was reported as written.
         if let Err(error) = update.end(outcome).await {
-            tracing::warn!(%error, ?outcome, "the helper was not told what became of a write");
+            tracing::warn!(%error, ?outcome, "the helper did not learn the outcome of a write");
         }
         return Ok(response.map(Either::Left));
     }
@@ -232,7 +232,7 @@ where
     match hold_back(update, body).await {
         Ok(body) => Ok(Response::from_parts(head, Either::Right(body))),
         Err(error) => {
-            tracing::warn!(%error, "a write is in the database, and its client is not told");
+            tracing::warn!(%error, "a write is in the database, and its client gets an error");
             Ok(own(StatusCode::INTERNAL_SERVER_ERROR, "unconfirmed: it may be done\n"))
         }
     }

@@ -87,7 +87,7 @@ impl fmt::Display for LockList {
             + count.saturating_sub(MOST_NAMED) as u64;
         let waiting: u64 = self.locks.iter().map(|at| at.waiting.len() as u64 + u64::from(at.more_waiting)).sum();
         if count == 0 {
-            out.write_str("nobody says that it holds it")?;
+            out.write_str("no node reports a holder")?;
         }
         if unnamed > 0 {
             write!(out, ", and {unnamed} more")?;

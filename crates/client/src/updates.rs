@@ -231,7 +231,7 @@ impl Drop for Update {
             let updates = self.updates.clone();
             runtime.spawn(async move {
                 if let Err(error) = updates.end(&name, Outcome::Unknown).await {
-                    tracing::debug!(update = name, %error, "the helper could not be told of an unknown outcome");
+                    tracing::debug!(update = name, %error, "the helper did not learn of an unknown outcome");
                 }
             });
         }

@@ -130,7 +130,7 @@ pub(crate) const HTTPS: &str = "https://";
 fn url(text: &str) -> std::result::Result<(), &'static str> {
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix(HTTPS));
     let rest = rest.ok_or("does not begin with http:// or https://")?;
-    let (host, port) = rest.rsplit_once(':').ok_or("has no port: etcd's is 2379 where nobody changed it")?;
+    let (host, port) = rest.rsplit_once(':').ok_or("has no port: etcd's default is 2379")?;
     if !port.parse().is_ok_and(|port: u16| port != 0) {
         return Err("does not end with a port from 1 to 65535");
     }

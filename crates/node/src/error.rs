@@ -109,7 +109,7 @@ pub enum Error {
     },
     /// A proxy of another application runs, and an update could not be announced to its cluster.
     #[error(
-        "the application {name} of this user cannot be told of the update: {reason}; for one application alone, ask the helper of its own name \
+        "the update cannot be announced to the application {name} of this user: {reason}; for one application alone, ask the helper of its own name \
          (--cluster-name)"
     )]
     Untold {

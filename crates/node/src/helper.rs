@@ -447,7 +447,9 @@ fn register(metrics: &Registry, status: &Arc<Status>, peers: &Arc<PeerStatus>) -
             status.in_effect.0.into()
         }),
         ("verbena_node_members", "Members of the newest view.", |status| status.members.into()),
-        ("verbena_node_start", "The start number of the present life.", |status| status.incarnation.start.into()),
+        ("verbena_node_start", "The start number of the present incarnation.", |status| {
+            status.incarnation.start.into()
+        }),
     ];
     for (name, help, read) in gauges {
         let status = status.clone();
@@ -458,7 +460,7 @@ fn register(metrics: &Registry, status: &Arc<Status>, peers: &Arc<PeerStatus>) -
         ("verbena_fabric_frames_malformed_total", "What came and is no frame.", |frames| frames.malformed),
         ("verbena_fabric_frames_forged_total", "Frames with another tag than their caller's.", |frames| frames.forged),
         ("verbena_fabric_frames_replayed_total", "Frames that were there before.", |frames| frames.replayed),
-        ("verbena_fabric_frames_strange_total", "Frames of callers who are not known.", |frames| frames.strange),
+        ("verbena_fabric_frames_strange_total", "Frames of unknown callers.", |frames| frames.strange),
         ("verbena_fabric_frames_sent_total", "Frames to others.", |frames| frames.sent),
         ("verbena_fabric_frames_resent_total", "Frames that were sent again.", |frames| frames.resent),
     ];

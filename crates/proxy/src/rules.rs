@@ -31,7 +31,7 @@ pub(crate) fn contradictions(rules: &[Rule], largest: Size) -> Vec<Contradiction
             say("cookies.publish", "has no effect: no cookie is ignored here".into());
         }
         if resolved[at].upgrade && resolved[at].writes == Writes::Always {
-            say("upgrade", "what is written through a tunnel is bracketed by nobody, and writes = \"always\" says that each request is: write one of them".into());
+            say("upgrade", "no update brackets what is written through a tunnel, and writes = \"always\" says that each request is: write one of them".into());
         }
         let around = parent.filter(|_| rule.inherit).map_or(&elsewhere, |parent| &resolved[parent]);
         empty_lists(rule, around, &mut say);

@@ -71,7 +71,7 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Failure {
     /// The source changed each time it was read.
-    #[error("changed while it was read: copy it again when nobody writes it")]
+    #[error("changed while it was read: copy it again when no process writes it")]
     Changed,
     /// What was written is not what was read.
     #[error("the data was damaged on the way: copy it again")]

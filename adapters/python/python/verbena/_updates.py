@@ -168,7 +168,7 @@ class Update:
         try:
             self.end(outcome)
         except Exception as error:
-            logger.warning("the helper was not told what became of a write: %s", error)
+            logger.warning("the helper did not learn the outcome of a write: %s", error)
 
     def __enter__(self) -> Update:
         return self

@@ -80,8 +80,8 @@ def refused(error: Error) -> None:
 
 
 def unconfirmed(error: Error) -> None:
-    """A write is done, and its client is not told."""
-    logger.warning("a write is in the database, and its client is not told: %s", error)
+    """A write is done, and its client gets an error."""
+    logger.warning("a write is in the database, and its client gets an error: %s", error)
 
 
 def the_helper(updates: Updates | str | None) -> Updates:

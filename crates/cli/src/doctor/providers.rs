@@ -99,7 +99,7 @@ fn futex() -> Check {
         Ok(0) => Check::good("futex", "shared wake-up works"),
         Ok(woken) => Check::missing(
             "futex",
-            format!("{woken} were woken where nobody slept"),
+            format!("{woken} were woken where no thread slept"),
             "This is a defect: please report it",
         ),
         Err(error) => Check::missing("futex", error.to_string(), "A seccomp filter that allows futex"),

@@ -129,7 +129,7 @@ impl Link {
         // Names are free to take: after its owner's end another process may listen at this one.
         let user = packets::user(socket.as_fd()).map_err(|error| Error::system("ask who listens", error))?;
         if !self.hub.admits(user) {
-            return Err(self.unreachable(format_args!("user {user} listens there, who is not allowed")));
+            return Err(self.unreachable(format_args!("user {user} listens there, which is not allowed")));
         }
         let hello = Frame::Hello { from: self.hub.identity, to: self.peer, purpose, secret: self.place.secret };
         packets::send(socket.as_fd(), &hello.head(), &[], &[]).map_err(|error| self.unreachable(error))?;

@@ -80,7 +80,7 @@ impl Service {
             if !self.listening
                 && let Err(error) = self.listen()
             {
-                tracing::warn!("nobody is let in: {error}");
+                tracing::warn!("no connection is accepted: {error}");
             }
             // Control before bulk (F5).
             events.sort_by_key(|event| self.is_bulk(event.data.u64()));
@@ -129,7 +129,7 @@ impl Service {
                 Err(Errno::CONNABORTED) => {}
                 Err(error) => {
                     // Most likely no descriptor is left; the listener would wake us again at once, for ever.
-                    tracing::warn!("nobody is let in for a moment: {error}");
+                    tracing::warn!("no connection is accepted for a moment: {error}");
                     self.listening = epoll::delete(&self.hub.epoll, &self.listener).is_err();
                     return;
                 }
@@ -140,7 +140,7 @@ impl Service {
     fn welcome(&mut self, socket: OwnedFd) {
         let user = packets::user(socket.as_fd());
         if !user.is_ok_and(|user| self.hub.admits(user)) {
-            return tracing::warn!("a connection of user {user:?}, who is not allowed, was closed");
+            return tracing::warn!("a connection of user {user:?}, which is not allowed, was closed");
         }
         if self.guests.len() >= MOST_CONNECTIONS {
             return tracing::warn!("a connection beyond the first {MOST_CONNECTIONS} was closed");
@@ -181,7 +181,7 @@ impl Guest {
     fn take(&mut self, hub: &Hub, packet: &[u8]) -> Result<()> {
         let frame = match &self.greeted {
             Some((from, _)) => Frame::parse(packet, from)?,
-            None => Frame::parse(packet, &"somebody who connected").inspect_err(|_| {
+            None => Frame::parse(packet, &"a process that connected").inspect_err(|_| {
                 // In our own version, so that the other side can name both (F6).
                 self.refuse(hub, Refusal::Unreadable);
             })?,
@@ -196,7 +196,7 @@ impl Guest {
                 Ok(())
             }
             (frame, greeted) => {
-                let from = greeted.map_or("somebody who connected".into(), |(from, _)| from.to_string());
+                let from = greeted.map_or("a process that connected".into(), |(from, _)| from.to_string());
                 Err(Error::Malformed { from, reason: format!("{frame:?} at this point") })
             }
         }

@@ -267,7 +267,7 @@ impl Agent {
             }
             Err(End::Silent) => {
                 self.counters.silent.add(1);
-                tracing::debug!(%peer, "a connection on which nobody says who he is");
+                tracing::debug!(%peer, "a connection on which no caller introduces itself");
             }
             Err(End::Stalled) => {
                 self.counters.stalled.add(1);

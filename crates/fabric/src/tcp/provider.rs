@@ -88,7 +88,9 @@ impl TcpFabric {
         threads[0].handle.spawn(async move {
             match tokio::net::TcpListener::from_std(listener) {
                 Ok(listener) => agent.accept(listener).await,
-                Err(error) => tracing::error!(%error, "the agent cannot watch its port: nobody will reach this node"),
+                Err(error) => {
+                    tracing::error!(%error, "the agent cannot watch its port: no other node will reach this one")
+                }
             }
         });
         Ok(TcpFabric {

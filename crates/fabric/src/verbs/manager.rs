@@ -233,10 +233,10 @@ impl Listener {
         }
         let (who, remedy) = if is_chosen {
             let remedy = "net.ipv4.ip_local_port_range says from which; or name one with fabric.verbs_rdma_cm_port";
-            (format!("others have each of the {MOST_PORTS} ports that the system chose"), remedy)
+            (format!("other processes have each of the {MOST_PORTS} ports that the system chose"), remedy)
         } else {
             let remedy = "another fabric.verbs_rdma_cm_port, or 0 for one that is free";
-            (format!("somebody else has port {}", address.port()), remedy)
+            (format!("another process has port {}", address.port()), remedy)
         };
         Err(unusable(format!("connections to {} cannot be made through {address}: {who}", adapter.name), remedy))
     }

@@ -205,7 +205,7 @@ fn hand_on(listener: &OwnedFd, program: &Program, links: &Links) {
         Err(Errno::AGAIN | Errno::CONNABORTED) => return,
         Err(error) => {
             // Most likely no descriptor is left.
-            tracing::warn!("nobody is given the program of xdp for a moment: {error}");
+            tracing::warn!("no process gets the program of xdp for a moment: {error}");
             return thread::sleep(Duration::from_millis(100));
         }
     };
@@ -218,7 +218,7 @@ fn hand_on(listener: &OwnedFd, program: &Program, links: &Links) {
         program.descriptors().into_iter().chain(links.iter().map(|link| link.descriptor.as_fd())).collect();
     let packet = offer(links.iter().map(|link| (link.interface, link.mode)));
     if let Err(error) = packets::send(guest.as_fd(), &packet, &[], &descriptors) {
-        tracing::debug!("somebody who asked for the program of xdp did not get it: {error}");
+        tracing::debug!("a process that asked for the program of xdp did not get it: {error}");
     }
 }
 

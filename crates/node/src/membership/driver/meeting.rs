@@ -45,7 +45,7 @@ impl Driver {
         }
         let rank = self.parts.membership.keeper();
         let keeper = rank.and_then(|rank| self.parts.membership.configured(rank));
-        let keeper = keeper.map_or_else(|| "whoever keeps the cluster".into(), |line| line.name.clone());
+        let keeper = keeper.map_or_else(|| "not known yet".into(), |line| line.name.clone());
         let why = self.waiting.not_found.clone();
         let why = why.unwrap_or_else(|| "it was found, and grants no lease".into());
         let text = format!(
