@@ -14,7 +14,7 @@ use crate::output::output;
     after_long_help = "Example:\n  verbena completions bash > ~/.local/share/bash-completion/completions/verbena"
 )]
 pub struct Command {
-    /// Which shell.
+    /// The shell.
     shell: Shell,
 }
 

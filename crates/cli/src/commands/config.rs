@@ -20,11 +20,11 @@ pub enum Command {
 /// Explain every mistake in a configuration file.
 ///
 /// Each mistake is printed with file, line and column, the key, what was expected and, where a word was probably misspelt, what
-/// was meant. Nothing is printed about a file without mistakes but that it is right.
+/// was meant. About a file without mistakes one line says that it is right.
 #[derive(Args, Debug)]
 #[command(after_long_help = "Examples:\n  verbena config check\n  verbena config check /etc/verbena.toml --json")]
 pub struct Check {
-    /// The file. Without it the one that every other command would read.
+    /// The configuration file. Without it, the file that the other commands would read.
     file: Option<PathBuf>,
     #[command(flatten)]
     format: Format,
@@ -34,7 +34,7 @@ pub struct Check {
 
 /// Show the configuration in effect, and where each value comes from.
 ///
-/// What is printed is a configuration file again. The place of a value is a line of the file, a flag, or the default.
+/// The output is a configuration file again. Beside each value stands where it comes from: a line of the file, a flag, or the default.
 #[derive(Args, Debug)]
 #[command(after_long_help = "Example:\n  verbena config show --node-name app-1")]
 pub struct Show {

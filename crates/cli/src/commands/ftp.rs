@@ -121,9 +121,10 @@ pub struct Serve {
     format: Format,
 }
 
-/// Set the password of a user in a file of users; both are made if they are not there.
+/// Set the password of a user in a file of users; file and user are made if they are missing.
 ///
-/// The password is asked for twice, or is the first line of standard input where that is no terminal. The file has its Argon2id hash.
+/// A terminal is asked for the password twice; otherwise the first line of standard input is the password. The file has its Argon2id hash. A new user may read
+/// only: `rights = ["read", "write", "delete"]` below the user in the file gives more, and `home = "DIR"` another directory (docs/reference/FTP.md).
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:

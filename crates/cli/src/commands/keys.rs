@@ -71,7 +71,7 @@ pub struct Node {
 
 /// Show the certificates of a directory, and until when each is good.
 ///
-/// Exit code 1 if one is not good now, or there is none.
+/// Exit code 1 if a certificate is not good now, or the directory has no certificate.
 #[derive(Args, Debug)]
 #[command(after_long_help = "Example:\n  verbena keys show --fabric-keys keys --json")]
 pub struct Show {

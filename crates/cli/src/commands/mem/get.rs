@@ -12,7 +12,7 @@ use crate::output::{Format, output, write_json};
 
 /// Write a segment's value to standard output, or to a file.
 ///
-/// However long it is, it is the value of one version (but for `null`).
+/// The value is whole, and of one version (except with the coherence `null`).
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -22,13 +22,13 @@ Examples:
 pub struct Command {
     #[command(flatten)]
     at: At,
-    /// The first byte.
+    /// The first byte, from 0.
     #[arg(long, value_name = "BYTE", default_value_t = 0)]
     offset: u64,
-    /// How many bytes. Without it all that follow.
+    /// How many bytes. Without it, all that follow.
     #[arg(long, value_name = "BYTES")]
     length: Option<u64>,
-    /// The file; one that is there is replaced when the value is here. With - it is standard output, as without it.
+    /// The file for the value; an existing file is replaced when the value has arrived. With -, or without it, standard output.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]

@@ -16,14 +16,14 @@ use crate::output::{Format, output, write_json};
 
 /// Show the segments of all nodes.
 ///
-/// Exit code 0; 1 if a home did not answer, so that something may be missing.
+/// Exit code 0; 1 if a home did not answer, so that its segments may be missing.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
   verbena mem ls
   verbena mem ls session/ --json")]
 pub struct Command {
-    /// Only segments whose names begin so.
+    /// Show only segments whose names begin with this.
     #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
     prefix: String,
     #[command(flatten)]

@@ -14,18 +14,18 @@ use crate::output::{Format, output, write_json};
 
 /// Make a segment, of zeros.
 ///
-/// It lives in the memory of its home until it is removed or that node ends, whatever becomes of the program that made it. It is yours: other users of the machine can
-/// see that it is there, and neither read nor change it.
+/// The segment stays in the memory of its home until it is removed or that node ends, also after the program that made it. It belongs to this user: other users
+/// of the machine can see that it is there, and can neither read nor change it.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
   verbena mem new session/table --size 1MiB
   verbena mem new price/eur --size 8B --coherence 'temporal(20ms)' --placement local")]
 pub struct Command {
-    /// What it is called: 1 to 255 bytes of text.
+    /// The segment's name: 1 to 255 bytes of text.
     #[arg(value_name = "NAME")]
     name: String,
-    /// Its bytes, at most 16MiB.
+    /// The segment's size, 1B to 16MiB.
     #[arg(long, value_name = "SIZE")]
     size: Size,
     #[command(flatten)]

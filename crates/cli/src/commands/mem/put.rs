@@ -38,7 +38,7 @@ pub struct Command {
     /// The first byte of the segment that is replaced, from 0.
     #[arg(long, value_name = "BYTE", default_value_t = 0)]
     offset: u64,
-    /// Only if this is the version that there is. Has to be said where the coherence is `version`.
+    /// Put only if the segment has this version now. Required where the coherence is `version`.
     #[arg(long, value_name = "VERSION")]
     over: Option<u64>,
     /// Make the segment first, of as many bytes as are put.

@@ -12,7 +12,7 @@ use crate::output::{Format, output, write_json};
 
 /// Remove a segment: its value is gone, its memory and its name are free.
 ///
-/// One that is lost, because its home has ended, gives up its name.
+/// This also frees the name of a segment that is lost because its home has ended.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:

@@ -13,7 +13,7 @@ use crate::date::exact_moment;
 use crate::error::Result;
 use crate::output::{Format, output, write_json};
 
-/// Show a segment, its version, and when that was put.
+/// Show a segment, its version, and when that version was put.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:

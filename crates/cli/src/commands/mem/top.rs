@@ -21,9 +21,9 @@ const MOST: usize = 1000;
 /// Back to the first place, and nothing below it.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
-/// Show which segments are written how often, again and again.
+/// Show the most written segments and how often they are written, again and again.
 ///
-/// How often is known from their versions, which are read one-sidedly: their homes do nothing for it.
+/// The rates come from the segments' versions, which are read one-sidedly: their homes do nothing for it.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
@@ -31,16 +31,16 @@ Examples:
   verbena mem top session/ --interval 250ms --rows 10
   verbena mem top --count 3 --json")]
 pub struct Command {
-    /// Only segments whose names begin so.
+    /// Show only segments whose names begin with this.
     #[arg(value_name = "PREFIX", default_value = "", hide_default_value = true)]
     prefix: String,
-    /// From one look to the next.
+    /// Time between two readings.
     #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(1), value_parser = Lapse::or_seconds)]
     interval: Lapse,
-    /// How many of the most written are shown.
+    /// How many segments are shown.
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]
     rows: usize,
-    /// How often it is shown. Without it, until it is interrupted.
+    /// End after this many readings; without it, until Ctrl-C.
     #[arg(long, value_name = "NUMBER", alias = "times")]
     count: Option<u64>,
     #[command(flatten)]

@@ -45,7 +45,7 @@ pub struct Command {
     /// How long to wait until it is gone.
     #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(30), value_parser = Lapse::or_seconds)]
     timeout: Lapse,
-    /// How long to wait for the helper each time that it is asked how far it is.
+    /// How long to wait for each answer of the helper.
     #[arg(long, value_name = "TIME", default_value_t = Lapse::seconds(5), value_parser = Lapse::or_seconds)]
     patience: Lapse,
     #[command(flatten)]
