@@ -64,7 +64,7 @@ impl Host<Memory> for MemoryHost {
             (Action::Renew(renewal), Some(endpoint)) => {
                 let view = memory.view_number();
                 let made = self.region.renew(&renewal, view, endpoint.fabric()).inspect_err(|error| {
-                    tracing::error!(%error, "there is no memory for segments: this home serves none");
+                    tracing::error!(%error, "there is no memory for segments (memory.share): this home serves none");
                 });
                 if made.is_ok() {
                     self.own.set(self.region.readable().map(|memory| (view, memory)));

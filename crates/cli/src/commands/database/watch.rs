@@ -7,6 +7,7 @@ use std::path::Path;
 use clap::Args;
 use verbena_database::{Watched, watch_socket};
 
+use crate::commands::at_least_one;
 use crate::config::{self, Flags, Whose};
 use crate::error::{Error, Result};
 use crate::output::{Format, output};
@@ -26,7 +27,7 @@ pub struct Watch {
     #[arg(long)]
     wide: bool,
     /// End after this many lines; without it, with the relay or Ctrl-C.
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", value_parser = at_least_one())]
     count: Option<usize>,
     #[command(flatten)]
     format: Format,

@@ -205,6 +205,9 @@ impl Get {
 impl Put {
     /// Sends it.
     pub fn run(self) -> Result<()> {
+        // A file that is not there is named before a server is asked.
+        let here = |error| CopyError::Read { name: self.file.display().to_string(), error };
+        std::fs::metadata(&self.file).map_err(here)?;
         let (mut remote, location) = connect(&self.reach, &self.url)?;
         let moved = put(&mut remote, &self.file, &location.path, self.resume, &mut |_| true)?;
         remote.quit();

@@ -41,7 +41,7 @@ pub struct Command {
     #[arg(long, value_name = "NUMBER", default_value_t = 20)]
     rows: usize,
     /// End after this many readings; without it, until Ctrl-C.
-    #[arg(long, value_name = "NUMBER", alias = "times")]
+    #[arg(long, value_name = "NUMBER", alias = "times", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     #[command(flatten)]
     reach: Reach,

@@ -154,14 +154,20 @@ pub struct Flush {
 
 impl Reach {
     pub(super) fn client(&self) -> Result<Client> {
+        // A file that is not there is named before a server is asked.
+        let login = match (&self.user, &self.password_file) {
+            (Some(user), Some(path)) => {
+                let text = std::fs::read_to_string(path);
+                let failed = |source| Error::File { doing: "read the password in", path: path.clone(), source };
+                Some((user, text.map_err(failed)?))
+            }
+            _ => None,
+        };
         let mut client = match &self.tls_ca {
             Some(authorities) => Client::connect_secure(&self.server, authorities, self.patience.0)?,
             None => Client::connect(&self.server, self.patience.0)?,
         };
-        if let (Some(user), Some(path)) = (&self.user, &self.password_file) {
-            let text = std::fs::read_to_string(path);
-            let text =
-                text.map_err(|source| Error::File { doing: "read the password in", path: path.clone(), source })?;
+        if let Some((user, text)) = login {
             client.authenticate(user, text.lines().next().unwrap_or_default())?;
         }
         Ok(client)
