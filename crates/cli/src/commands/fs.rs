@@ -72,7 +72,7 @@ pub struct Mount {
     /// Let all users use the mount, each under their own user and groups below. Needs root.
     #[arg(long)]
     allow_other: bool,
-    /// How long a daemon may take before its blocks count as missing.
+    /// How long a daemon, or the helper, may take before its blocks count as missing; without it 100ms.
     #[arg(long, value_name = "TIME", value_parser = Lapse::or_seconds)]
     deadline: Option<Lapse>,
     /// Threads that serve the kernel.
