@@ -23,6 +23,7 @@ mod error;
 mod figure;
 mod helpers;
 mod html;
+mod http;
 mod locks;
 mod machine;
 mod memory;

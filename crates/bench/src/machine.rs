@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
 /// A machine, as far as it matters for its numbers.
@@ -40,6 +41,19 @@ impl Machine {
             load: load(&fs::read_to_string("/proc/loadavg").unwrap_or_default()),
         }
     }
+}
+
+/// This process may have so many files open.
+///
+/// # Errors
+/// If the system's limit is lower.
+pub(crate) fn raise_open_files(needed: u64) -> Result<(), String> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    let raised = Rlimit { current: Some(needed), maximum: limit.maximum };
+    setrlimit(Resource::Nofile, raised).map_err(|error| format!("{needed} files: {error}; raise `ulimit -n`"))
 }
 
 fn cpu_model(cpuinfo: &str) -> String {

@@ -5,6 +5,7 @@ use crate::content;
 use crate::coop;
 use crate::emulator;
 use crate::error::BenchError;
+use crate::http;
 use crate::locks;
 use crate::memory;
 use crate::primitives;
@@ -68,7 +69,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-static ROWS: [Row; 39] = [
+static ROWS: [Row; 40] = [
     Row {
         name: "fabric.primitives",
         paper: "dissertation Table 4.1, Fig 5.5, 6.4, 8.11",
@@ -342,6 +343,13 @@ static ROWS: [Row; 39] = [
         found: "nothing",
         measure: relayed::measure,
     },
+    Row {
+        name: "http.herd",
+        paper: "none: a question of our own",
+        variants: "1,000 clients at once for a page that takes 2 s and may be kept, 100 for one that may not: coherent, standard, nginx",
+        found: "nothing",
+        measure: http::herd,
+    },
 ];
 
 #[cfg(test)]
@@ -351,10 +359,10 @@ mod tests {
     #[test]
     fn names_are_distinct_and_found() {
         let mut names: Vec<&str> = rows().iter().map(|row| row.name).collect();
-        assert_eq!(names.len(), 39);
+        assert_eq!(names.len(), 40);
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), 39);
+        assert_eq!(names.len(), 40);
         assert!(row("locks.trace").is_ok());
         assert!(matches!(row("locks"), Err(BenchError::NoSuchRow { .. })));
     }

@@ -7,6 +7,7 @@ mod busy;
 mod checked;
 mod closed;
 mod connection;
+mod crowd;
 mod database;
 mod paced;
 mod pages;
@@ -14,6 +15,7 @@ mod products;
 mod program;
 mod replay;
 mod requests;
+mod slow;
 mod threads;
 mod updating;
 
@@ -21,6 +23,7 @@ pub(crate) use bare::ROLE as BARE;
 pub(crate) use busy::ROLE as BUSY;
 pub(crate) use closed::{Found, Order, ROLE as CLOSED};
 pub(crate) use connection::get;
+pub(crate) use crowd::ask_at_once;
 pub(crate) use database::{ROLE as DATABASE, fill as fill_database};
 pub(crate) use pages::ROLE as PAGES;
 pub(crate) use products::{LARGEST_BYTES as LARGEST_PRODUCT, SMALLEST_BYTES as SMALLEST_PRODUCT};
@@ -28,6 +31,7 @@ pub(crate) use products::{ROLE as PRODUCTS, fill as fill_products, path as produ
 pub(crate) use program::ROLE as PROGRAM;
 pub(crate) use replay::{CONNECTIONS as REPLAY_CONNECTIONS, KeyTrace, ROLE as REPLAY, Replayed, Stretch};
 pub(crate) use requests::{OBJECTS, PAGE_BYTES, Workload, database_path, once_path};
+pub(crate) use slow::ROLE as SLOW;
 pub(crate) use updating::Stream;
 
 /// Plays the part that `arguments` name; `None` if there is no such part.
@@ -43,6 +47,7 @@ pub(crate) fn play(arguments: &[String]) -> Option<Result<(), String>> {
         products::ROLE => Some(products::serve(rest)),
         program::ROLE => Some(program::become_it(rest)),
         replay::ROLE => Some(replay::serve(rest)),
+        slow::ROLE => Some(slow::serve(rest)),
         _ => None,
     }
 }

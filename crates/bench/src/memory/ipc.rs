@@ -10,7 +10,6 @@ use std::sync::{Arc, Barrier};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use verbena_ipc::{Connection, Error, Event, Mode, Options, Server, Waker};
 use verbena_terms::{BootClock, Clock, Time};
@@ -18,6 +17,7 @@ use verbena_terms::{BootClock, Clock, Time};
 use crate::child::{Answer, Target, hear, say};
 use crate::cores;
 use crate::error::BenchError;
+use crate::machine;
 use crate::report::{Axis, Claim, Findings, Line, Measurement, Panel, Ratio};
 use crate::rounds::{Budget, interleave};
 use crate::run::Plan;
@@ -148,13 +148,7 @@ fn failed(doing: &str, reason: String) -> BenchError {
 
 /// Two for each client, here and at the helper.
 pub(super) fn raise_open_files() -> Result<(), String> {
-    let needed = 2 * THREADS[THREADS.len() - 1] as u64 + 256;
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= needed) {
-        return Ok(());
-    }
-    let raised = Rlimit { current: Some(needed), maximum: limit.maximum };
-    setrlimit(Resource::Nofile, raised).map_err(|error| format!("{needed} files: {error}; raise `ulimit -n`"))
+    machine::raise_open_files(2 * THREADS[THREADS.len() - 1] as u64 + 256)
 }
 
 /// Plays the helper.

@@ -3,6 +3,7 @@
 mod bank;
 mod content;
 mod coop;
+mod http;
 mod locks;
 mod memory;
 mod relayed;
@@ -45,6 +46,7 @@ tests! {
     locks::one_lock_is_wanted_by_many,
     locks::others_have_locks_too,
     relayed::the_relay_is_measured_beside_direct_connections,
+    http::many_clients_ask_for_one_page_at_once,
     memory::values_are_got_and_put,
     memory::many_get_values,
     memory::a_proxy_monitors_servers,

@@ -1,0 +1,5 @@
+//! Rows of the HTTP cache.
+
+mod herd;
+
+pub(crate) use herd::measure as herd;
