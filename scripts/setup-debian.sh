@@ -61,7 +61,7 @@ fi
 if [ "$what" = compare ]; then
     commands+=(nginx:nginx-light varnishd:varnish wrk:wrk curl:curl etcd:etcd-server redis-server:redis-server)
     # Peers of the relay and of transfers.
-    commands+=(haproxy:haproxy pgbench:postgresql-contrib lftp:lftp rclone:rclone)
+    commands+=(haproxy:haproxy pgbouncer:pgbouncer pgbench:postgresql-contrib lftp:lftp rclone:rclone)
     commands+=(globus-gridftp-server:globus-gridftp-server-progs globus-url-copy:globus-gass-copy-progs)
 fi
 

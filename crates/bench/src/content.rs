@@ -9,6 +9,7 @@
 
 mod backend;
 mod dependencies;
+mod httpd;
 mod keys;
 mod lab;
 mod load;
@@ -23,6 +24,7 @@ mod views;
 
 pub(crate) use backend::measure as backend;
 pub(crate) use dependencies::measure as dependencies;
+pub(crate) use httpd::measure as httpd;
 pub(crate) use keys::measure as keys;
 pub(crate) use load::measure as load;
 pub(crate) use machines::Running;

@@ -1,4 +1,5 @@
-//! `database.relay`: what the relay before a database costs, beside none and beside HAProxy, which passes bytes and looks at none.
+//! `database.relay`: what the relay before a database costs, beside none, beside HAProxy, which passes bytes and looks at none, and beside PgBouncer in session mode, which reads the
+//! protocol as far as it must.
 //!
 //! No figure of the papers. The load is `pgbench`, the database a PostgreSQL of the experiment's own, by TCP on loopback in all variants. The relay is on a node without others: what a commit takes
 //! there is the bracket itself, and no network.
@@ -23,8 +24,8 @@ use crate::web::PROGRAM;
 const CLIENTS: u32 = 4;
 /// Transactions of a connection in one turn: at least, and at most.
 const TRANSACTIONS: std::ops::RangeInclusive<u32> = 20..=20_000;
-/// What is wanted of the relay beside HAProxy.
-const OVER_HAPROXY: f64 = 0.9;
+/// What is wanted of the relay beside HAProxy, and beside PgBouncer.
+const OVER_OTHERS: f64 = 0.9;
 /// How long the database has to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -34,16 +35,18 @@ enum Way {
     Direct,
     Relay,
     HaProxy,
+    PgBouncer,
 }
 
 impl Way {
-    const ALL: [Way; 3] = [Way::Direct, Way::Relay, Way::HaProxy];
+    const ALL: [Way; 4] = [Way::Direct, Way::Relay, Way::HaProxy, Way::PgBouncer];
 
     fn name(self) -> &'static str {
         match self {
             Way::Direct => "direct",
             Way::Relay => "relay",
             Way::HaProxy => "HAProxy",
+            Way::PgBouncer => "PgBouncer",
         }
     }
 }
@@ -106,7 +109,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let pgbench = in_path("pgbench").ok_or_else(|| missing("pgbench (Debian: postgresql-contrib)"))?;
     let directory = open_directory()?;
     let place = directory.path();
-    let [server_at, relay_at, haproxy_at] = free_addresses::<3>()?;
+    let [server_at, relay_at, haproxy_at, pgbouncer_at] = free_addresses::<4>()?;
     let port = |at: std::net::SocketAddr| at.port().to_string();
 
     let data = place.join("data").display().to_string();
@@ -127,7 +130,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let (run, state) = (place.join("run").display().to_string(), place.join("state").display().to_string());
     let relay = [
         [&verbena.display().to_string(), "database", "--to", &to, "--listen", &relay_at.to_string()].map(str::to_owned),
-        ["--node-runtime", &run, "--node-state", &state, "--log", "warn"].map(str::to_owned),
+        ["--name", "bench", "--node-runtime", &run, "--node-state", &state].map(str::to_owned),
     ];
     let mut relay = begin("relay", &relay.concat(), place)?;
     relay.listens(relay_at)?;
@@ -136,19 +139,30 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
         None => None,
     };
 
+    let pgbouncer = match in_path("pgbouncer") {
+        Some(program) => Some(pgbouncer(&program, place, pgbouncer_at, server_at)?),
+        None => None,
+    };
+
     let mut findings = Findings::default();
-    let is_there = |way: Way| way != Way::HaProxy || haproxy.is_some();
+    let is_there = |way: Way| match way {
+        Way::Direct | Way::Relay => true,
+        Way::HaProxy => haproxy.is_some(),
+        Way::PgBouncer => pgbouncer.is_some(),
+    };
     for way in Way::ALL {
         let because = match way {
             Way::Direct => "pgbench at the server",
             Way::Relay => "`verbena database --to`, on a node without others",
             Way::HaProxy if is_there(way) => "one frontend and one backend in TCP mode, one thread",
             Way::HaProxy => "there is no haproxy (Debian: haproxy)",
+            Way::PgBouncer if is_there(way) => "pool_mode = session",
+            Way::PgBouncer => "there is no pgbouncer (Debian: pgbouncer)",
         };
         let (name, measured) = (way.name().to_owned(), is_there(way));
         findings.fabrics.push(FabricFound { name, measured, because: because.to_owned(), capabilities: None });
     }
-    let at = |way| port([server_at, relay_at, haproxy_at][way as usize]);
+    let at = |way| port([server_at, relay_at, haproxy_at, pgbouncer_at][way as usize]);
     let turn = |what, way| Turn { way, what, port: at(way), rate: 0.0 };
     let ways: Vec<Way> = Way::ALL.into_iter().filter(|way| is_there(*way)).collect();
     let mut turns: Vec<Turn> =
@@ -234,6 +248,33 @@ fn haproxy(
     Ok(running)
 }
 
+fn pgbouncer(
+    program: &Path,
+    place: &Path,
+    at: std::net::SocketAddr,
+    server: std::net::SocketAddr,
+) -> Result<Running, BenchError> {
+    let (config, users) = (place.join("pgbouncer.ini"), place.join("users.txt"));
+    let text = format!(
+        "[databases]\npostgres = host={} port={}\n[pgbouncer]\nlisten_addr = {}\nlisten_port = {}\nunix_socket_dir =\n\
+         auth_type = trust\nauth_file = {}\npool_mode = session\nlogfile = {}\n",
+        server.ip(),
+        server.port(),
+        at.ip(),
+        at.port(),
+        users.display(),
+        place.join("pgbouncer.log").display(),
+    );
+    for (file, text) in [(&config, text.as_str()), (&users, "\"bench\" \"\"\n")] {
+        std::fs::write(file, text).map_err(|error| BenchError::io(file, error))?;
+    }
+    // It does not run as root.
+    let words = owned_words(&[&program.display().to_string()], &[config.display().to_string()]);
+    let mut running = begin("pgbouncer", &words, place)?;
+    running.listens(at)?;
+    Ok(running)
+}
+
 /// Transactions a second, and how many they were.
 fn take(pgbench: &Path, turn: &mut Turn, length: Duration) -> Result<(f64, u64), BenchError> {
     let wanted = turn.rate * length.as_secs_f64() / f64::from(CLIENTS);
@@ -262,13 +303,13 @@ fn summarise(turns: &[Turn], rounds: &[Vec<(f64, u64)>], findings: &mut Findings
         Some(rounds[at].iter().map(|(rate, _)| *rate).collect())
     };
     for what in What::ALL {
-        for below in [Way::Direct, Way::HaProxy] {
+        for below in [Way::Direct, Way::HaProxy, Way::PgBouncer] {
             let Some((ours, theirs)) = of(Way::Relay, what).zip(of(below, what)) else { continue };
             let Some(spread) = Spread::ratio(&ours, &theirs) else { continue };
             let reason = "the relay reads each statement, and for each commit begins and ends an update, on one thread"
                 .to_owned();
-            let text = format!("at least {OVER_HAPROXY} of it, our own");
-            let claim = (below == Way::HaProxy).then(|| Claim::at_least(OVER_HAPROXY, &text, &spread, reason));
+            let text = format!("at least {OVER_OTHERS} of it, our own");
+            let claim = (below != Way::Direct).then(|| Claim::at_least(OVER_OTHERS, &text, &spread, reason));
             let named = format!("{} a second, relay over {}", what.name(), below.name());
             findings.ratios.push(Ratio { what: named, under: format!("{CLIENTS} connections"), spread, claim });
         }
@@ -290,7 +331,7 @@ fn summarise(turns: &[Turn], rounds: &[Vec<(f64, u64)>], findings: &mut Findings
 
 fn notes() -> Vec<String> {
     vec![
-        "pgbench, the server, the relay and HAProxy share the cores of this machine: where these are busy, what a way takes of them is missing to the others.".to_owned(),
+        "pgbench, the server, the relay and the others share the cores of this machine: where these are busy, what a way takes of them is missing to the others.".to_owned(),
         "A commit through the relay waits until every home knows what it touches. Here the only home is in the relay's process.".to_owned(),
     ]
 }

@@ -18,6 +18,7 @@ mod requests;
 mod slow;
 mod threads;
 mod updating;
+mod verify;
 
 pub(crate) use bare::ROLE as BARE;
 pub(crate) use busy::ROLE as BUSY;
@@ -33,6 +34,7 @@ pub(crate) use replay::{CONNECTIONS as REPLAY_CONNECTIONS, KeyTrace, ROLE as REP
 pub(crate) use requests::{OBJECTS, PAGE_BYTES, Workload, database_path, once_path};
 pub(crate) use slow::ROLE as SLOW;
 pub(crate) use updating::Stream;
+pub(crate) use verify::ROLE as VERIFY;
 
 /// Plays the part that `arguments` name; `None` if there is no such part.
 pub(crate) fn play(arguments: &[String]) -> Option<Result<(), String>> {
@@ -48,6 +50,7 @@ pub(crate) fn play(arguments: &[String]) -> Option<Result<(), String>> {
         program::ROLE => Some(program::become_it(rest)),
         replay::ROLE => Some(replay::serve(rest)),
         slow::ROLE => Some(slow::serve(rest)),
+        verify::ROLE => Some(verify::serve(rest)),
         _ => None,
     }
 }

@@ -73,6 +73,11 @@ impl Lab {
         })
     }
 
+    /// What answers for [`Work::Reads`] of the next number, from 0 on.
+    pub(super) fn add_reader(&mut self, reader: Target) {
+        self.readers.push(reader);
+    }
+
     /// Takes all turns of all rounds.
     pub(super) fn measure(mut self, plan: Plan, mut turns: Vec<Turn>) -> Result<Vec<Measured>, BenchError> {
         let steps = (plan.rounds + 1) * turns.len() as u32;

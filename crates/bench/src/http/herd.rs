@@ -66,6 +66,12 @@ struct Found {
     unkept: f64,
 }
 
+impl Found {
+    fn all(&self) -> [f64; 3] {
+        [self.asked as f64, self.first_bytes, self.unkept]
+    }
+}
+
 /// Measures the row.
 pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let verbena = plan.verbena.ok_or(BenchError::NoProgram { name: plan.name })?;
@@ -186,19 +192,19 @@ fn take(turn: &Turn, origin: SocketAddr, number: u32, takes: Duration) -> Result
 }
 
 fn summarise(turns: &[Turn], rounds: &[Vec<Found>], takes: Duration, findings: &mut Findings) {
-    let quantities: [(&str, &str, fn(&Found) -> f64); 3] = [
-        ("requests at the application", "", |found| found.asked as f64),
-        ("last first byte over the first", "", |found| found.first_bytes),
-        ("last answer that may not be kept over the time of one", "", |found| found.unkept),
+    let quantities = [
+        "requests at the application",
+        "last first byte over the first",
+        "last answer that may not be kept over the time of one",
     ];
     for (turn, found) in turns.iter().zip(rounds) {
         let labels = [("cache", turn.cache.name())];
         let x = turn.cache as usize as f64 + 1.0;
-        for (nth, (quantity, unit, value)) in quantities.iter().enumerate() {
+        for (nth, quantity) in quantities.into_iter().enumerate() {
             let clients = CLIENTS[nth / 2];
-            let values: Vec<f64> = found.iter().map(value).collect();
+            let values: Vec<f64> = found.iter().map(|found| found.all()[nth]).collect();
             let summaries = values.iter().map(|value| RoundSummary::one(*value, clients as u64)).collect();
-            findings.measurements.extend(Measurement::new(&labels, x, quantity, unit, summaries));
+            findings.measurements.extend(Measurement::new(&labels, x, quantity, "", summaries));
             let Some(spread) = Spread::of(&values) else { continue };
             let reason = format!("{} in the median", spread.median);
             let claim = (turn.cache != Cache::Nginx).then(|| match nth {
@@ -212,7 +218,7 @@ fn summarise(turns: &[Turn], rounds: &[Vec<Found>], takes: Duration, findings: &
         }
     }
     let axis = |label: &str| Axis { label: label.to_owned(), logarithmic: false, bytes: false };
-    for (quantity, _, _) in quantities {
+    for quantity in quantities {
         let of = Findings {
             measurements: findings.measurements.iter().filter(|one| one.quantity == quantity).cloned().collect(),
             ..Findings::default()

@@ -47,6 +47,7 @@ tests! {
     locks::others_have_locks_too,
     relayed::the_relay_is_measured_beside_direct_connections,
     http::many_clients_ask_for_one_page_at_once,
+    http::the_module_for_apache_asks_before_each_hit,
     memory::values_are_got_and_put,
     memory::many_get_values,
     memory::a_proxy_monitors_servers,

@@ -12,7 +12,7 @@ pub fn the_relay_is_measured_beside_direct_connections() {
     let findings = measured("database.relay", 2);
     let is_there = |name: &str| findings.fabrics.iter().any(|found| found.name == name && found.measured);
     assert!(is_there("direct") && is_there("relay"), "{:?}", findings.fabrics);
-    for way in ["direct", "relay", "HAProxy"].into_iter().filter(|way| is_there(way)) {
+    for way in ["direct", "relay", "HAProxy", "PgBouncer"].into_iter().filter(|way| is_there(way)) {
         let rates = of(&findings, "transactions", &[way]);
         assert_eq!(rates.len(), 3, "{way}");
         assert!(
