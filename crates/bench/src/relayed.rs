@@ -257,13 +257,12 @@ fn pgbouncer(
     let (config, users) = (place.join("pgbouncer.ini"), place.join("users.txt"));
     let text = format!(
         "[databases]\npostgres = host={} port={}\n[pgbouncer]\nlisten_addr = {}\nlisten_port = {}\nunix_socket_dir =\n\
-         auth_type = trust\nauth_file = {}\npool_mode = session\nlogfile = {}\n",
+         auth_type = trust\nauth_file = {}\npool_mode = session\n",
         server.ip(),
         server.port(),
         at.ip(),
         at.port(),
         users.display(),
-        place.join("pgbouncer.log").display(),
     );
     for (file, text) in [(&config, text.as_str()), (&users, "\"bench\" \"\"\n")] {
         std::fs::write(file, text).map_err(|error| BenchError::io(file, error))?;

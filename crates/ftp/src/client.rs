@@ -12,11 +12,13 @@ use verbena_transfer::{
 
 use crate::dialogue::{Argument, Dialogue};
 use crate::endpoint;
+use crate::limits::RateLimit;
 use crate::listed::ListedKind;
 use crate::offer::Offer;
 use crate::remedy::{in_a_sentence, of_io, of_local, of_reply};
 use crate::remote::{facts_by_mlst, name_of};
 use crate::trust::ClientTls;
+use crate::watched::Watched;
 
 /// Where the server is, and as whom.
 #[derive(Clone, Debug)]
@@ -60,6 +62,8 @@ pub struct CopyOptions {
     pub channels: Vec<ChannelKind>,
     /// Whether files are on this disk before they count. The server's side always is.
     pub is_durable: bool,
+    /// How fast bytes go over the network; none: as fast as they do. With a limit nothing goes over the channel `descriptor`, whose bytes the other side copies.
+    pub limit: Option<RateLimit>,
     /// How long the server may take for an answer.
     pub timeout: Duration,
 }
@@ -269,8 +273,9 @@ pub fn copy(options: &CopyOptions, report: &mut dyn FnMut(&Progress) -> bool) ->
         Some(streams) => (streams.clamp(1, MOST_STREAMS), streams.clamp(1, MOST_STREAMS)),
     };
     let offer = Offer::of(&options.channels, remote.tls.is_some(), control.is_one_machine()?)?;
-    // More than one stream is of another channel.
-    let offer = if options.channels.is_empty() && options.streams.is_some() { offer.without_local() } else { offer };
+    // More than one stream is of another channel, and so is what has a rate.
+    let is_local = options.streams.is_none() && options.limit.is_none();
+    let offer = if options.channels.is_empty() && !is_local { offer.without_local() } else { offer };
     let Agreed { endpoints, made, mut notes, offer } = agree(&mut control, offer, (first, streams), options.timeout)?;
     // One that is made already carries everything.
     let (first, streams) = if made.is_some() { (1, 1) } else { (first, streams) };
@@ -282,10 +287,14 @@ pub fn copy(options: &CopyOptions, report: &mut dyn FnMut(&Progress) -> bool) ->
         Direction::Get => None,
     };
     control.command(if walk.is_some() { "STOR" } else { "RETR" }, &Argument::new(&there)?, 1)?;
-    let timeout = options.timeout;
-    let make = move |number: u16| {
+    let (timeout, limit) = (options.timeout, options.limit.clone());
+    let make = move |number: u16| -> std::io::Result<Box<dyn Channel>> {
         let endpoint = endpoints.get(usize::from(number / streams));
-        endpoint.ok_or(std::io::ErrorKind::InvalidInput)?.make(number, numbers, timeout)
+        let channel = endpoint.ok_or(std::io::ErrorKind::InvalidInput)?.make(number, numbers, timeout)?;
+        Ok(match &limit {
+            Some(limit) => Box::new(Watched { channel, moved: Arc::default(), limits: Some(limit.0.clone()) }),
+            None => channel,
+        })
     };
     let made: std::io::Result<Vec<_>> = match made {
         Some(stream) => Ok(vec![(0, stream)]),

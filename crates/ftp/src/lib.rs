@@ -52,6 +52,7 @@ pub use error::TransferError;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use fuzzing::{ftp_commands, ftp_listing};
+pub use limits::RateLimit;
 pub use line::{ENDLESS_LINE, LONG_LINE, Line, Lines};
 pub use listed::{Listed, ListedKind, parse_list, parse_mlsd};
 pub use listing::{FactSet, Form};

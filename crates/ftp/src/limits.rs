@@ -32,6 +32,18 @@ impl Rate {
     }
 }
 
+/// A rate that the connections of one copy share.
+#[derive(Clone, Debug)]
+pub struct RateLimit(pub(crate) Arc<Limits>);
+
+impl RateLimit {
+    /// At most `per_second` bytes a second, and at least one.
+    pub fn new(per_second: u64) -> RateLimit {
+        let rate = Some(Mutex::new(Rate { per_second: per_second.max(1), used_until: BootClock.now() }));
+        RateLimit(Arc::new(Limits { rate, quota: None, sessions: AtomicUsize::new(0), most_sessions: usize::MAX }))
+    }
+}
+
 /// The limits of one user, shared by the user's sessions.
 #[derive(Debug)]
 pub(crate) struct Limits {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use verbena_transfer::{FileError, Kind, Root, VirtualPath, matches};
 
 use crate::client::{CopyError, Direction, Location};
+use crate::limits::RateLimit;
 use crate::listed::ListedKind;
 use crate::remote::{PART, Remote};
 
@@ -30,6 +31,8 @@ pub struct PlainOptions {
     pub direction: Direction,
     /// Connections that carry files at once.
     pub connections: u16,
+    /// How fast bytes go, over all connections together; none: as fast as they do.
+    pub limit: Option<RateLimit>,
     /// The longest silence of the server.
     pub timeout: Duration,
     /// Leave files alone that are newer where they go than where they are.
@@ -258,7 +261,7 @@ impl Shared<'_> {
             let Some(path) = next else { break };
             let connected = match remote.take() {
                 Some(remote) => Ok(remote),
-                None => Remote::connect(&self.options.remote, self.options.timeout),
+                None => connected(self.options),
             };
             let copied = connected.and_then(|mut connection| {
                 let copied = self.copy(&mut connection, &path);
@@ -297,6 +300,10 @@ impl Shared<'_> {
     }
 }
 
+fn connected(options: &PlainOptions) -> Result<Remote, CopyError> {
+    Ok(Remote::connect(&options.remote, options.timeout)?.limited(options.limit.clone()))
+}
+
 /// Copies a tree over several connections.
 ///
 /// # Errors
@@ -304,7 +311,7 @@ impl Shared<'_> {
 pub fn copy_plain(options: &PlainOptions) -> Result<PlainSummary, CopyError> {
     let local = |error| CopyError::Local { path: options.local.clone(), error };
     let root = Arc::new(Root::open(&options.local).map_err(local)?);
-    let mut remote = Remote::connect(&options.remote, options.timeout)?;
+    let mut remote = connected(options)?;
     let mut there = tree_there(options, &mut remote)?;
     let here = tree_here(options, &root).map_err(|(path, error)| CopyError::Local {
         path: options.local.join(String::from_utf8_lossy(&path).as_ref()),

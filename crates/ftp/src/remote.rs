@@ -20,6 +20,7 @@ use verbena_transfer::{FileError, From, Root, VirtualPath};
 use crate::client::{CopyError, Location};
 use crate::date::Date;
 use crate::dialogue::{Argument, Dialogue};
+use crate::limits::RateLimit;
 use crate::listed::{Listed, ListedKind, parse_list, parse_mlsd};
 use crate::trust::Wire;
 
@@ -61,6 +62,8 @@ pub type Report<'a> = &'a mut dyn FnMut(u64) -> bool;
 pub struct Remote {
     dialogue: Dialogue,
     features: Features,
+    /// Of the bytes of files.
+    limit: Option<RateLimit>,
 }
 
 impl std::fmt::Debug for Remote {
@@ -91,7 +94,7 @@ impl Remote {
             }
         }
         dialogue.command("TYPE", &Argument::new(b"I")?, 2)?;
-        Ok(Remote { dialogue, features })
+        Ok(Remote { dialogue, features, limit: None })
     }
 
     /// Ends the connection in order.
@@ -184,6 +187,24 @@ impl Remote {
         self.dialogue.command("RNTO", &to, 2).map(drop)
     }
 
+    /// Files go no faster than this from now on.
+    pub fn limited(mut self, limit: Option<RateLimit>) -> Remote {
+        self.limit = limit;
+        self
+    }
+
+    /// A buffer for files, so small that a slow rate moves often.
+    fn block(&self) -> Vec<u8> {
+        vec![0; self.limit.as_ref().map_or(BLOCK, |limit| limit.0.block(BLOCK))]
+    }
+
+    /// Waits until the rate allows the bytes that have passed.
+    fn passed(&self, bytes: usize) {
+        if let Some(limit) = &self.limit {
+            limit.0.passed(bytes as u64);
+        }
+    }
+
     /// SHA-256 of a file in hexadecimal digits, and whether the server computed it. One that cannot has the file fetched.
     pub fn sha256(&mut self, path: &[u8]) -> Result<(String, bool), CopyError> {
         if let Some(digits) = self.hash_there(path, None)? {
@@ -253,7 +274,7 @@ impl Remote {
             trimmed.map_err(|error| local(error.into()))?;
         }
         let kept = at;
-        let mut block = vec![0; BLOCK];
+        let mut block = self.block();
         loop {
             let read = match wire.read(&mut block) {
                 Ok(0) => break,
@@ -262,6 +283,7 @@ impl Remote {
                 Err(error) => return Err(self.dialogue.io(error)),
             };
             file.write_all(&block[..read]).map_err(|error| local(error.into()))?;
+            self.passed(read);
             at += read as u64;
             if !report(at) {
                 return Err(CopyError::Stopped);
@@ -399,7 +421,7 @@ impl Remote {
             _ => "APPE",
         };
         let mut wire = self.dialogue.data(verb, &argument)?;
-        let mut block = vec![0; BLOCK];
+        let mut block = self.block();
         let mut at = kept;
         loop {
             let read = match file.read(&mut block) {
@@ -414,6 +436,7 @@ impl Remote {
                 self.dialogue.ended()?;
                 return Err(self.dialogue.io(error));
             }
+            self.passed(read);
             at += read as u64;
             if !report(at) {
                 return Err(CopyError::Stopped);

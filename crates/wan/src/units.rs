@@ -55,7 +55,7 @@ impl Rate {
     }
 
     /// In bits a second.
-    pub(crate) fn in_bits_per_s(self) -> u64 {
+    pub fn in_bits_per_s(self) -> u64 {
         self.0
     }
 

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 use verbena_ftp::{
-    Change, ChannelKind, CopyOptions, Direction, ListedKind, Measured, Moved, PlainOptions, Progress, Remote,
+    Change, ChannelKind, CopyOptions, Direction, ListedKind, Measured, Moved, PlainOptions, Progress, RateLimit, Remote,
 };
+use verbena_wan::Rate;
 
 use super::ftp::address::{Reach, is_remote};
 use super::ftp::files;
@@ -33,6 +34,7 @@ Examples:
   verbena cp ftp://host:2121/ here
   verbena cp --explain data ftp://alice:secret@host:2121/in
   verbena cp --channel quic data ftp://alice:secret@host:2121/in
+  verbena cp --limit 200mbit data ftp://alice:secret@host:2121/in
   verbena cp a.bin ftp://alice:secret@host/in/")]
 pub struct Command {
     /// The source: a file or directory here, or ftp://USER:PASSWORD@HOST:PORT/PATH.
@@ -49,6 +51,12 @@ pub struct Command {
     /// the best is kept; with --tls nothing goes in clear between machines.
     #[arg(long, value_name = "CHANNEL", value_delimiter = ',', value_parser = str::parse::<ChannelKind>)]
     channel: Vec<ChannelKind>,
+    /// How fast bytes go at most, over all connections together: 200mbit or 1.5gbit (bits a second). Not for the channel descriptor.
+    #[arg(long, value_name = "RATE")]
+    limit: Option<Rate>,
+    /// Nothing: directories are always copied with all below them. For those who are used to it.
+    #[arg(short, long, hide = true)]
+    recursive: bool,
     /// Say what was measured, and why the channel was changed and connections were added, or not.
     #[arg(long)]
     explain: bool,
@@ -160,6 +168,7 @@ impl Command {
             streams: self.streams,
             channels: self.channel.clone(),
             is_durable: !self.no_sync,
+            limit: self.limit.map(|rate| RateLimit::new(rate.in_bits_per_s() / 8)),
             timeout: self.reach.timeout(),
         };
         let mut shown = Instant::now();
@@ -268,17 +277,23 @@ impl Command {
                 "--channel descriptor copies over one connection, and --streams is for tcp and quic: nothing was sent. Leave out one of the two",
             ));
         }
+        if self.limit.is_some() && self.channel == [ChannelKind::Descriptor] {
+            return Err(files::refused(
+                "--channel descriptor copies on this machine, where no rate is kept: nothing was sent. Leave out --limit, or name tcp or quic",
+            ));
+        }
         Ok(())
     }
 
     /// Copies a tree file by file, as every server can.
     fn plainly(&self, options: CopyOptions, began: Instant) -> Result<()> {
-        let CopyOptions { remote, local, direction, streams, timeout, .. } = options;
+        let CopyOptions { remote, local, direction, streams, limit, timeout, .. } = options;
         let summary = verbena_ftp::copy_plain(&PlainOptions {
             remote,
             local,
             direction,
             connections: streams.unwrap_or(PLAIN_CONNECTIONS),
+            limit,
             timeout,
             is_update: self.update,
             exclude: self.exclude.iter().map(|name| name.clone().into_bytes()).collect(),
@@ -321,7 +336,7 @@ impl Command {
 
     /// Copies one file by plain FTP, if it is one.
     fn single(&self, options: &CopyOptions) -> Result<Option<Moved>> {
-        let CopyOptions { remote, local, direction, .. } = options;
+        let CopyOptions { remote, local, direction, limit, .. } = options;
         let is_file = match direction {
             Direction::Put => local.is_file(),
             Direction::Get => !remote.path.ends_with(b"/"),
@@ -333,7 +348,7 @@ impl Command {
         if !is_file {
             return Ok(None);
         }
-        let mut connection = Remote::connect(remote, self.reach.timeout())?;
+        let mut connection = Remote::connect(remote, self.reach.timeout())?.limited(limit.clone());
         let moved = match direction {
             Direction::Put => {
                 for_trees()?;

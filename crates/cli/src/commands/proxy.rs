@@ -32,6 +32,7 @@ use crate::output::Format;
 Examples:
   verbena proxy --origin http://127.0.0.1:8000 --listen 127.0.0.1:8080
   verbena proxy --origin http://127.0.0.1:8000 --origin http://127.0.0.1:8001 --node-api 127.0.0.1:9090
+  verbena proxy --origin http://127.0.0.1:8000 --mode standard
   verbena proxy --origin http://127.0.0.1:8000 --listen 0.0.0.0:443 --tls-cert site.pem --tls-key site.key
   verbena proxy --origin http://127.0.0.1:8000 --database mysql://shop:secret@127.0.0.1:3306 --database-complete true
   verbena proxy --config /etc/verbena.toml --cluster-name proxy-1")]
@@ -53,6 +54,11 @@ pub struct Command {
     /// Where clients reach the cache; port 0 takes a free one. The key proxy.listen; 127.0.0.1:8080 if it is not set.
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: Option<SocketAddr>,
+
+    /// By which rules copies are good, where no route says another: coherent, by version words at homes; standard, by RFC 9111, which assumes nothing of the application; pass, nothing is
+    /// stored. The key proxy.mode; coherent if it is not set.
+    #[arg(long, value_name = "MODE", conflicts_with = "proxy.mode")]
+    mode: Option<String>,
 
     /// The server's certificate, PEM. With it clients speak TLS. The key proxy.tls_cert.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
@@ -193,6 +199,9 @@ impl Command {
         }
         if let Some(listen) = self.listen {
             lay("listen", listen.to_string());
+        }
+        if let Some(mode) = &self.mode {
+            lay("mode", mode.clone());
         }
         for (key, file) in [("tls_cert", &self.tls_cert), ("tls_key", &self.tls_key)] {
             if let Some(file) = file {

@@ -12,7 +12,7 @@ fn a_write_at_one_proxy_is_seen_at_the_other_before_its_client_is_answered() {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/apps/lasting.py");
     let (_application, line) = started(Command::new("python3").arg(program), |line| line.starts_with("port "));
     let origin = format!("127.0.0.1:{}", line["port ".len()..].trim());
-    let standard = ["--proxy-mode", "standard"];
+    let standard = ["--mode", "standard"];
     // One state directory: the second takes a seat beside the first.
     let state = directory.path().join("state");
     let (_first, a) = proxy_with(directory.path(), "a", &state, &origin, &standard);

@@ -6,7 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use verbena_ftp::{ChannelKind, CopyOptions, Direction, Location, ServeOptions, SessionFacts, copy, set_password};
+use verbena_ftp::{
+    ChannelKind, CopyOptions, Direction, Location, PlainOptions, RateLimit, ServeOptions, SessionFacts, copy,
+    copy_plain, set_password,
+};
 
 use crate::bench::{Client, LIMIT, Running, options};
 
@@ -52,6 +55,7 @@ fn tree(server: &Running, local: &Path) -> CopyOptions {
         streams: Some(2),
         channels: vec![ChannelKind::Tcp],
         is_durable: false,
+        limit: None,
         timeout: LIMIT,
     }
 }
@@ -89,6 +93,68 @@ fn a_quota_holds_for_uploads_and_trees_and_what_goes_gives_room() {
     assert!(!directory.path().join("root/tree/more").exists());
     client.expect("DELE e", "250");
     assert_eq!(copy(&tree(&server, &local), &mut |_| true).unwrap().failures, vec![]);
+}
+
+/// The client's own rate, each way, over two connections, by sessions of both channels and by plain FTP.
+#[test]
+fn a_copy_is_no_faster_than_it_is_to_be() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = server(directory.path(), "", |_| {});
+    let local = directory.path().join("local");
+    std::fs::create_dir(&local).unwrap();
+    for name in ["a", "b"] {
+        std::fs::write(local.join(name), vec![7; 512 << 10]).unwrap();
+    }
+    // A megabyte at one and a half a second, of which a quarter of a second may come ahead.
+    let (limit, least) = (|| Some(RateLimit::new(3 << 19)), Duration::from_millis(400));
+    let timed = |what: &str, copies: &dyn Fn() -> u64| {
+        let began = Instant::now();
+        assert_eq!(copies(), 1 << 20, "{what}");
+        assert!(began.elapsed() >= least, "{what} took {:?}", began.elapsed());
+    };
+    for (nth, channel) in [ChannelKind::Tcp, ChannelKind::Quic].into_iter().enumerate() {
+        let place = |name: &str| directory.path().join(format!("root/{name}{nth}"));
+        std::fs::create_dir_all(place("up")).unwrap();
+        let up = || {
+            let mut options = CopyOptions { limit: limit(), channels: vec![channel], ..tree(&server, &local) };
+            options.remote.path = format!("up{nth}").into_bytes();
+            copy(&options, &mut |_| true).unwrap().bytes
+        };
+        timed(&format!("put by {channel}"), &up);
+        let back = directory.path().join(format!("back{nth}"));
+        std::fs::create_dir(&back).unwrap();
+        let down = || {
+            let mut options = CopyOptions { limit: limit(), channels: vec![channel], ..tree(&server, &back) };
+            (options.remote.path, options.direction) = (format!("up{nth}").into_bytes(), Direction::Get);
+            copy(&options, &mut |_| true).unwrap().bytes
+        };
+        timed(&format!("get by {channel}"), &down);
+    }
+    for direction in [Direction::Put, Direction::Get] {
+        let here = directory.path().join(format!("plain{direction:?}"));
+        std::fs::create_dir(&here).unwrap();
+        let plain = || {
+            let CopyOptions { mut remote, timeout, .. } = tree(&server, &local);
+            remote.path = if direction == Direction::Put { b"plain".to_vec() } else { b"up0".to_vec() };
+            std::fs::create_dir_all(directory.path().join("root/plain")).unwrap();
+            let options = PlainOptions {
+                remote,
+                local: if direction == Direction::Put { local.clone() } else { here.clone() },
+                direction,
+                connections: 2,
+                limit: limit(),
+                timeout,
+                is_update: false,
+                exclude: vec![],
+                deletes: false,
+                is_dry: false,
+            };
+            let summary = copy_plain(&options).unwrap();
+            assert_eq!(summary.failures, vec![]);
+            summary.bytes
+        };
+        timed(&format!("plain FTP, {direction:?}"), &plain);
+    }
 }
 
 #[test]

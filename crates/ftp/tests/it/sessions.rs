@@ -25,6 +25,7 @@ fn copying(server: SocketAddr, path: &str, local: &Path, direction: Direction) -
         streams: Some(2),
         channels: vec![ChannelKind::Tcp],
         is_durable: false,
+        limit: None,
         timeout: LIMIT,
     }
 }
