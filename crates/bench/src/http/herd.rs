@@ -53,6 +53,8 @@ impl Cache {
 struct Turn {
     cache: Cache,
     address: SocketAddr,
+    /// Its application: proxies of one would be one cluster.
+    origin: SocketAddr,
 }
 
 /// What one turn found.
@@ -81,27 +83,27 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let folder = tempfile::Builder::new().prefix("verbena-bench-").tempdir();
     let folder = folder.map_err(|error| BenchError::io(&std::env::temp_dir(), error))?;
     let place = folder.path();
-    let [origin, coherent, standard, nginx] = free_addresses()?;
     let takes_ms = takes.as_millis().to_string();
-    let mut application =
-        Running::begin("application", &[web::SLOW, "--listen", &origin.to_string(), "--takes-ms", &takes_ms], place)?;
-    application.listens(origin)?;
-
     let mut running = vec![];
-    for (cache, address) in [(Cache::Coherent, coherent), (Cache::Standard, standard)] {
-        running.push(ours(verbena, cache, (address, origin), place)?);
+    let (addresses, origins) = (free_addresses::<3>()?, free_addresses::<3>()?);
+    for (cache, origin) in Cache::ALL.into_iter().zip(origins) {
+        let words = [web::SLOW, "--listen", &origin.to_string(), "--takes-ms", &takes_ms];
+        let mut application = Running::begin(&format!("application-{}", cache.name()), &words, place)?;
+        application.listens(origin)?;
+        running.push(application);
+    }
+    let at = |cache: Cache| (addresses[cache as usize], origins[cache as usize]);
+    for cache in [Cache::Coherent, Cache::Standard] {
+        running.push(ours(verbena, cache, at(cache), place)?);
     }
     let program =
         in_path("nginx").or_else(|| Some("/usr/sbin/nginx".into()).filter(|path: &std::path::PathBuf| path.is_file()));
     if let Some(program) = &program {
-        running.push(theirs(program, (nginx, origin), place)?);
+        running.push(theirs(program, at(Cache::Nginx), place)?);
     }
     let is_there = |cache: Cache| cache != Cache::Nginx || program.is_some();
-    let mut turns: Vec<Turn> = [(Cache::Coherent, coherent), (Cache::Standard, standard), (Cache::Nginx, nginx)]
-        .into_iter()
-        .filter(|(cache, _)| is_there(*cache))
-        .map(|(cache, address)| Turn { cache, address })
-        .collect();
+    let turn = |cache| Turn { cache, address: at(cache).0, origin: at(cache).1 };
+    let mut turns: Vec<Turn> = Cache::ALL.into_iter().filter(|cache| is_there(*cache)).map(turn).collect();
     let mut number = 0;
     let rounds = interleave(
         plan.rounds,
@@ -110,7 +112,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
         |turn| {
             running.iter_mut().try_for_each(Running::look)?;
             number += 1;
-            take(turn, origin, number, takes)
+            take(turn, number, takes)
         },
         plan.progress,
     )?;
@@ -174,13 +176,14 @@ fn theirs(program: &Path, (at, origin): (SocketAddr, SocketAddr), place: &Path) 
     Ok(nginx)
 }
 
-fn take(turn: &Turn, origin: SocketAddr, number: u32, takes: Duration) -> Result<Found, BenchError> {
+fn take(turn: &Turn, number: u32, takes: Duration) -> Result<Found, BenchError> {
     let failed = |reason: String| BenchError::Target { doing: format!("ask {} at once", turn.cache.name()), reason };
     let patience = takes * PATIENCE;
     let shared = format!("/shared/{number}");
     let served = web::ask_at_once(turn.address, &shared, CLIENTS[0], patience).map_err(failed)?;
     let firsts = || served.iter().map(|served| served.first.as_secs_f64());
-    let counted = web::get(origin, &format!("/count{shared}"), patience).map_err(|error| failed(error.to_string()))?;
+    let counted =
+        web::get(turn.origin, &format!("/count{shared}"), patience).map_err(|error| failed(error.to_string()))?;
     let counted = String::from_utf8_lossy(&counted).into_owned();
     let asked = counted.rsplit("\r\n").next().and_then(|number| number.parse().ok());
     let asked = asked.ok_or_else(|| failed(format!("the application said {counted:?}")))?;
