@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
 # The package for Node: packed as it would be published, installed into a directory under target/, and tested against real proxies.
+#
+#   test-node.sh            all of it
+#   test-node.sh prepare    the directory alone, with the tools
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,7 +15,6 @@ if ! node -e 'process.exit(parseInt(process.versions.node) < 18 ? 1 : 0)' 2>/dev
     # `make setup` installs it.
     exit "$([ -z "${CI:-}" ] && echo 0 || echo 1)"
 fi
-[ -x "$VERBENA" ] || cargo build --locked --bin verbena
 
 # Of the versions that are named here. A directory with others is made anew.
 tools="express@5.3.0 express4@npm:express@4.21.2 compression@1.8.2 express-session@1.19.0 smol-toml@1.9.1 typescript@5.9.3 @types/node@20.19.0 @types/express@5.0.6"
@@ -25,6 +27,8 @@ if [ "$(cat "$place/tools" 2>/dev/null)" != "$tools" ]; then
     npm install --prefix "$place" --save-exact "${quiet[@]}" $tools
     echo "$tools" >"$place/tools"
 fi
+[ "${1:-}" != prepare ] || exit 0
+[ -x "$VERBENA" ] || cargo build --locked --bin verbena
 
 rm -rf "$place"/verbena-*.tgz "$place/test" "$place/node_modules/verbena"
 npm pack "${quiet[@]}" --silent --pack-destination "$place" ./adapters/node >/dev/null

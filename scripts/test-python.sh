@@ -1,5 +1,8 @@
 #!/usr/bin/env bash
 # The package for Python: built as a wheel, installed into an environment under target/, and tested against real nodes.
+#
+#   test-python.sh            all of it
+#   test-python.sh prepare    the environment alone, with the tools
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,7 +15,6 @@ if ! python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11
     # `make setup` installs it.
     exit "$([ -z "${CI:-}" ] && echo 0 || echo 1)"
 fi
-[ -x "$VERBENA" ] || cargo build --locked --bin verbena
 
 # The tools of the versions that are named here. An environment of other tools, or that was made elsewhere, is made anew.
 tools="maturin==1.16.0 pytest==9.2.0 mypy==2.4.1 numpy==2.4.6 django==5.2.9 flask==3.1.2 uvicorn==0.38.0 sqlalchemy[asyncio]==2.1.9 aiosqlite==0.22.1"
@@ -23,6 +25,8 @@ if [ "$(cat "$environment/tools" 2>/dev/null)" != "$tools in $environment" ]; th
     "$environment/bin/pip" install --quiet --disable-pip-version-check $tools
     echo "$tools in $environment" >"$environment/tools"
 fi
+[ "${1:-}" != prepare ] || exit 0
+[ -x "$VERBENA" ] || cargo build --locked --bin verbena
 
 rm -rf "$environment/wheels"
 export PATH=$environment/bin:$PATH VIRTUAL_ENV=$environment

@@ -24,7 +24,8 @@ mkdir -p "$target"
 log=$(mktemp)
 parts=$(mktemp)
 junit=target/nextest/$([ "$what" = test ] && echo default || echo check)/junit.xml
-trap 'rm -f "$log" "$parts"' EXIT
+preparing=
+trap 'rm -f "$log" "$parts"; [ -z "$preparing" ] || kill "$preparing" 2>/dev/null || true' EXIT
 rm -f "$junit"
 
 part() {
@@ -78,8 +79,15 @@ examples() {
     rm -f "$doctests"
 }
 
+# The tools of the packages come over the network, while the processors compile. What fails here is done again, and seen, by the part itself.
+prepare_packages() {
+    scripts/test-python.sh prepare
+    scripts/test-node.sh prepare
+} >/dev/null 2>&1
+
 # Its skips are checked with the others, and what it counts is counted.
 python_package() {
+    wait "$preparing" || true
     scripts/test-python.sh 2>&1 | tee -a "$log"
 }
 
@@ -95,6 +103,8 @@ if [ "$what" = check ]; then
     exit
 fi
 part "licences and sources" cargo deny --locked --log-level error check bans licenses sources
+prepare_packages &
+preparing=$!
 part "compile and lint" compile
 part "tests" run_tests
 part "examples in documentation" examples
