@@ -1,5 +1,6 @@
 # For scripts that start programs, which source it: where their logs, ports and ends are. They name $directory, where all files are, first.
 declare -A children=() # name -> process
+declare -A commands=() # name -> its words, quoted for the shell
 script=$(basename "$0" .sh)
 
 # Says what is wrong, with the last that child $2 said if one is named, and ends.
@@ -15,7 +16,11 @@ start() {
     shift
     setsid "$@" >"$directory/$name.out" 2>"$directory/$name.log" 9>&- &
     children[$name]=$!
+    commands[$name]=$(printf '%q ' "$@")
 }
+
+# Starts it once more, as it was started.
+start_again() { eval "start \"\$1\" ${commands[$1]}"; }
 
 ended() { ! kill -0 "${children[$1]}" 2>/dev/null; }
 

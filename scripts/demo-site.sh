@@ -4,6 +4,8 @@
 # by SQL, and reads through other proxies.
 #
 #   demo-site.sh mediawiki|wordpress [SECONDS [PROXIES]]
+#   FAULTS=4 demo-site.sh mediawiki ...     every 4 seconds a part is killed (SIGKILL) and comes again, or is stopped for 3 seconds: helpers, the
+#                                           relay, Apache's and PHP's processes, the database
 #
 # It ends after SECONDS (60). The exit code is 0 when no answer was stale, everything stayed up, and enough happened. Nothing is left behind.
 set -euo pipefail
@@ -19,6 +21,11 @@ if [ ! -f "$here/scripts/site/$site.sh" ] || [ "$site" = stack ]; then
     exit 2
 fi
 
+faults=${FAULTS:-}
+if [[ ! $faults =~ ^[0-9]*$ ]] || { [ -n "$faults" ] && [ "$site" != mediawiki ]; }; then
+    echo "demo-site: FAULTS is a number of seconds, and for mediawiki alone" >&2
+    exit 2
+fi
 programs=$(realpath -m "${PROGRAMS:-${CARGO_TARGET_DIR:-$here/target}/release}")
 libraries=$(realpath -m "${LIBRARY:-$programs}")
 for file in "$programs/verbena" "$libraries/libverbena.so"; do
@@ -80,12 +87,17 @@ The checker runs for $seconds seconds.
 TEXT
 
 start checker /usr/bin/python3 "$here/scripts/site/check_$site.py" --host "$host" --seconds "$seconds" --relay "$relay" --own "$own" \
-    ${CHECKER:-} "${fronts[@]}"
-last=$SECONDS
+    ${faults:+--faults} ${CHECKER:-} "${fronts[@]}"
+[ -z "$faults" ] || until_so checker grep -qs 'all pages are there' "$directory/checker.out"
+last=$SECONDS last_fault=$SECONDS faulted=0
 until ended checker; do
+    if [ -n "$faults" ] && [ $((SECONDS - last_fault)) -ge "$faults" ]; then
+        fault "$faulted"
+        faulted=$((faulted + 1)) last_fault=$SECONDS
+    fi
     if declare -F cron >/dev/null && [ $((SECONDS - last)) -ge 5 ]; then
         last=$SECONDS
-        cron >>"$directory/cron.log" 2>&1 || fail "cron: $(tail -n 5 "$directory/cron.log")"
+        cron >>"$directory/cron.log" 2>&1 || [ -n "$faults" ] || fail "cron: $(tail -n 5 "$directory/cron.log")"
     fi
     for name in "${order[@]}" database; do
         ended "$name" && fail "$name ended before the end" "$name"
@@ -96,6 +108,10 @@ code=0
 wait "${children[checker]}" || code=$?
 unset 'children[checker]'
 cat "$directory/checker.out"
+if [ -n "$faults" ]; then
+    echo "counted: $faulted faults:$(for kind in "${!kinds[@]}"; do echo " ${kinds[$kind]} $kind"; done | sort -k2 | paste -sd,)"
+    [ "$faulted" -ge $((seconds / (faults + 10))) ] || { echo "demo-site: too few faults" >&2 && code=1; }
+fi
 if [ "$code" -ne 0 ]; then
     tail -n 30 "$directory/checker.log" >&2
     # Where the files are kept, for whoever looks into it.

@@ -63,6 +63,7 @@ sites() {
     for site in mediawiki wordpress; do
         PROGRAMS="$target/$profile" scripts/demo-site.sh "$site" 120
     done
+    FAULTS=4 PROGRAMS="$target/$profile" scripts/demo-site.sh mediawiki 600
 }
 # FTP clients and servers that are not ours; the servers' packages exclude each other, so they are unpacked beside the build.
 ftp-peers() {

@@ -74,7 +74,7 @@ def picture(version):
 
 def main():
     asked = arguments()
-    run = Run(asked.seconds, asked.reads_between)
+    run = Run(asked.seconds, asked.reads_between, asked.faults)
     places = [(port, "at Apache") for port in asked.proxies] + [(asked.own, "at our proxy")]
     ports = [port for port, _ in places]
     anonymous, sysop = Api(run, asked.host, ports), Api(run, asked.host, ports)
@@ -138,9 +138,32 @@ def main():
     for nth in range(PAGES):
         edit(nth, asked.proxies[nth % len(asked.proxies)])
     upload(asked.proxies[0])
+    print("all pages are there", flush=True)
+
+    def log_in_again():
+        """What was lost of the session and of the connection to the database is made anew."""
+        nonlocal sysop, token, database
+        for api in (anonymous, sysop):
+            api.client.close()
+        sysop = Api(run, asked.host, ports)
+        port = chance.choice(ports)
+        sysop.log_in(port, "Admin", "one of many words")
+        token = sysop.token(port)
+        database = pymysql.connect(host="127.0.0.1", port=asked.relay, user="wiki", password="secret", database="wiki", autocommit=True)
 
     def write(round):
         nth, port = chance.randrange(PAGES), chance.choice(ports)
+        try:
+            change(round, nth, port)
+        except Exception:
+            # Which revision a page has is not known, so it is edited next.
+            for page in pages + uploads:
+                page.doubt()
+            texts[:] = [None] * PAGES
+            log_in_again()
+            raise
+
+    def change(round, nth, port):
         # How a page is changed goes round, so that a short run has each.
         kind = round % 6
         page = pages[nth]

@@ -20,6 +20,12 @@ class Client:
         self.connections = {}
         self.cookies = {}
 
+    def close(self):
+        """Nothing is left of connections that may be broken."""
+        for connection in self.connections.values():
+            connection.close()
+        self.connections.clear()
+
     def ask(self, port, method, path, body=None, headers=()):
         """The answer's status, whether it is a hit, its body and its fields."""
         fields = {"Host": self.host, **dict(headers)}
@@ -61,6 +67,7 @@ class Page:
         self.lock = threading.Lock()
         self.states = []
         self.confirmed = -1
+        self.doubtful = set()
 
     def begin(self, state):
         """It is being written."""
@@ -72,21 +79,29 @@ class Page:
         with self.lock:
             self.confirmed = len(self.states) - 1
 
+    def doubt(self):
+        """No answer came to what was begun last: it may take effect at any later time, or never."""
+        with self.lock:
+            if len(self.states) - 1 > self.confirmed:
+                self.doubtful.add(self.states[-1])
+
     def known(self):
         with self.lock:
             return self.confirmed
 
     def is_stale(self, state, known):
         with self.lock:
-            return state not in self.states[max(known, 0):]
+            return state not in self.states[max(known, 0):] and state not in self.doubtful
 
 
 class Run:
     """Readers and a writer, for so long, and what they counted."""
 
-    def __init__(self, seconds, reads_between):
+    def __init__(self, seconds, reads_between, faults=False):
         self.end = time.monotonic() + seconds
         self.reads_between = reads_between
+        # Parts of the site are killed and stopped: an answer may not come, and each that comes is looked at.
+        self.faults = faults
         self.lock = threading.Lock()
         self.counts = {}
         self.failure = None
@@ -109,7 +124,19 @@ class Run:
     def read(self, client, port, page, where, is_soon=False, look=None):
         """Asks for a page and looks at whether it is stale; `look` is shown its body."""
         known = page.known()
-        status, is_hit, body, answer = client.ask(port, "GET", page.path)
+        try:
+            status, is_hit, body, answer = client.ask(port, "GET", page.path)
+        except (OSError, http.client.HTTPException):
+            if not self.faults:
+                raise
+            client.connections.pop(port).close()
+            self.count("requests without an answer")
+            time.sleep(0.05)
+            return False
+        if self.faults and status >= 500:
+            self.count("answers that say an error")
+            time.sleep(0.05)
+            return False
         state = page.shown(status, body)
         if look:
             look(self, body, f"{page.path} at port {port} (hit: {is_hit})")
@@ -135,7 +162,13 @@ class Run:
         """Writes, and waits for so many answers that pages become hits in between, however slow the machine is."""
         nth = 0
         while not self.is_over():
-            write(nth)
+            try:
+                write(nth)
+            except Exception:  # noqa: BLE001 - whatever a part that is gone makes of it
+                if not self.faults:
+                    raise
+                self.count("writes without an answer")
+                time.sleep(0.5)
             nth += 1
             enough = self.answers() + self.reads_between
             while not self.is_over() and self.answers() < enough:
@@ -178,6 +211,7 @@ def arguments(more=lambda parser: None):
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--relay", type=int, required=True, help="the port of the relay")
     parser.add_argument("--own", type=int, required=True, help="the port of our own proxy")
+    parser.add_argument("--faults", action="store_true", help="parts of the site are killed and stopped meanwhile")
     parser.add_argument("--reads-between", type=int, default=60, help="answers between two writes")
     more(parser)
     parser.add_argument("proxies", type=int, nargs="+", help="the ports of the Apaches")

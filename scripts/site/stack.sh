@@ -39,7 +39,7 @@ start_database() {
     mariadb-install-db "${common[@]}" --auth-root-authentication-method=normal --skip-test-db >"$directory/install-db.log" 2>&1 ||
         fail "mariadb-install-db failed: $(tail -n 5 "$directory/install-db.log")"
     start database mariadbd "${common[@]}" --socket="$directory/mysql.sock" --skip-networking --innodb-buffer-pool-size=64M \
-        --innodb-flush-log-at-trx-commit=0
+        --innodb-flush-log-at-trx-commit=$([ -n "${faults:-}" ] && echo 1 || echo 0)
     until_so database sql -e 'SELECT 1'
 }
 
@@ -180,4 +180,37 @@ CONF
     } >"$directory/$name.conf"
     start "$name" "${as[@]}" apache2 -DFOREGROUND -f "$directory/$name.conf"
     until_so "$name" is_open "$port"
+}
+
+# The fault number $1, in an order that is the same in each run. It is over when this returns.
+declare -A kinds=()
+fault() {
+    local all=() nth name kind of
+    for ((nth = 1; nth <= proxies; nth++)); do
+        all+=("kill node-$nth" "processes proxy-$nth" "stop node-$nth" "processes app-$((nth % 2 + 1))-php" "stop relay" "kill relay" "processes app-$((nth % 2 + 1))"
+            "kill database" "stop proxy-$nth" "stop database")
+    done
+    read -r kind name <<<"${all[$1 % ${#all[@]}]}"
+    of=${children[$name]}
+    kinds["$kind ${name%%-[0-9]*}"]=$((${kinds["$kind ${name%%-[0-9]*}"]:-0} + 1))
+    case $kind in
+    kill)
+        kill -KILL "$of"
+        wait "$of" 2>/dev/null || true
+        start_again "$name"
+        case $name in
+        database) until_so database sql -e 'SELECT 1' ;;
+        relay) until_so relay is_open "$relay" ;;
+        esac
+        ;;
+    # Those that answer; their master starts others.
+    processes) pkill -KILL -P "$of" || true ;;
+    stop)
+        pkill -STOP -P "$of" || true
+        kill -STOP "$of"
+        sleep 3
+        kill -CONT "$of"
+        pkill -CONT -P "$of" || true
+        ;;
+    esac
 }
