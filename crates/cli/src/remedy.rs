@@ -27,7 +27,7 @@ pub fn of(error: &Error) -> Option<String> {
 fn of_file(path: &Path, source: &std::io::Error) -> Option<String> {
     match source.kind() {
         ErrorKind::PermissionDenied => of_another(path),
-        ErrorKind::AlreadyExists | ErrorKind::NotADirectory => {
+        ErrorKind::AlreadyExists | ErrorKind::NotADirectory if !path.is_dir() => {
             Some("a file stands where a directory is needed: name another directory".into())
         }
         _ => None,

@@ -103,6 +103,11 @@ impl Serialised {
         self.table.reading.is_empty() && self.table.updating.is_empty() && self.before.is_empty()
     }
 
+    /// The update that has its turn, or waits for the reads before it.
+    pub fn update(&self) -> Option<SerialisedRequest> {
+        self.table.updating.front().copied()
+    }
+
     /// Something happened; returns the requests that may go on because of it.
     pub fn handle(&mut self, event: SerialisedEvent) -> Result<Vec<Proceed>, SerialisedError> {
         let asks = matches!(event, SerialisedEvent::ReadRequest(_) | SerialisedEvent::UpdateRequest(_));

@@ -30,15 +30,15 @@ pub(crate) struct Homes {
 /// For what a command is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Bracketed {
-    /// Until every home knows of what it writes.
-    Commit(Names),
+    /// Until every home knows of what it writes. The flag: it ends a transaction, which may hold locks.
+    Commit(Names, bool),
     /// Until it is its turn to read these tables.
     Read(Tables),
 }
 
 /// For what a command is held, if for anything.
-pub(crate) fn bracketed(write: Option<&Names>, read: Option<&Tables>) -> Option<Bracketed> {
-    let commit = write.map(|write| Bracketed::Commit(write.clone()));
+pub(crate) fn bracketed(write: Option<&Names>, ends: bool, read: Option<&Tables>) -> Option<Bracketed> {
+    let commit = write.map(|write| Bracketed::Commit(write.clone(), ends));
     commit.or_else(|| read.map(|read| Bracketed::Read(read.clone())))
 }
 
@@ -72,10 +72,13 @@ impl Bracket for Homes {
     }
 
     async fn begin(&self, held: Vec<Bracketed>) -> Result<Begun, Rejection> {
-        let (mut writes, mut reads) = (Vec::new(), None);
+        let (mut writes, mut reads, mut purpose) = (Vec::new(), None, Purpose::Update);
         for one in held {
             match one {
-                Bracketed::Commit(names) => writes.push(names),
+                Bracketed::Commit(names, ends_transaction) => {
+                    writes.push(names);
+                    purpose = if ends_transaction { Purpose::Commit } else { purpose };
+                }
                 Bracketed::Read(tables) => reads = Some(tables),
             }
         }
@@ -84,8 +87,9 @@ impl Bracket for Homes {
                 Ok(Begun { update: None, _turn: Some(turns.turn(Purpose::Read, tables).await) })
             }
             (Some(turns), None) => {
+                self.check_lease()?;
                 let names = Names::joined(Rules::default(), Side::Write, &writes);
-                let turn = turns.turn(Purpose::Update, Tables::of(&names)).await;
+                let turn = turns.turn(purpose, Tables::of(&names)).await;
                 self.begin_update(writes).await.map(|update| Begun { update: Some(update), _turn: Some(turn) })
             }
             (None, _) => self.begin_update(writes).await.map(|update| Begun { update: Some(update), _turn: None }),
@@ -145,11 +149,16 @@ impl Homes {
         is_confirmed
     }
 
-    async fn begin_for(&self, names: &Names) -> Result<Ticket, Rejection> {
+    fn check_lease(&self) -> Result<(), Rejection> {
         if self.content.lease().valid_at(self.content.now()).is_none() {
             self.begun.with(["no-lease"]).increment();
             return Err(Rejection::ReadOnly);
         }
+        Ok(())
+    }
+
+    async fn begin_for(&self, names: &Names) -> Result<Ticket, Rejection> {
+        self.check_lease()?;
         let scope = scope(&self.content, &self.identity, names);
         let kind = if scope == Scope::Everything { "everything" } else { "names" };
         match self.content.begin(scope).await {

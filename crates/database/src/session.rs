@@ -54,6 +54,8 @@ pub(crate) struct Session {
     touched: Names,
     /// When its transaction began.
     since: Option<Moment>,
+    /// It has locked tables, which it alone frees.
+    has_locked: bool,
     /// What the statement before read, for `FOUND_ROWS()`.
     before: Names,
     asked: VecDeque<Asked>,
@@ -156,6 +158,7 @@ impl Session {
             is_uncommitted: false,
             touched: Names::none(),
             since: None,
+            has_locked: false,
             before: Names::none(),
             asked: VecDeque::new(),
             preparing: HashMap::new(),
@@ -354,7 +357,12 @@ impl Judge for Session {
         self.shared.seen(&analysis, text, whose, write.is_some());
         let shows = !analysis.reads.keys().is_empty();
         // In a transaction it may hold what the update before it waits for.
-        let read = self.shared.turn(&analysis).filter(|_| is_closed && (!is_open || state.is_none()));
+        if let Some(locks) = locks_tables(command) {
+            self.has_locked = locks;
+        }
+        let is_outside = is_closed && (!is_open || state.is_none()) && !self.has_locked;
+        let read = self.shared.turn(&analysis).filter(|_| is_outside);
+        let ends = is_open || self.has_locked || self.touched != Names::none();
         self.asked.push_back(Asked {
             reads: Some(analysis.reads),
             touches: analysis.touches,
@@ -367,7 +375,7 @@ impl Judge for Session {
                 if let Some(asked) = self.asked.back_mut().filter(|_| moves_catalog) {
                     asked.moving = Some(self.shared.known.moving());
                 }
-                Verdict::Hold(Bracketed::Commit(write))
+                Verdict::Hold(Bracketed::Commit(write, ends))
             }
             (None, Some(tables)) => Verdict::Hold(Bracketed::Read(tables)),
             (None, None) if shows => Verdict::Tell,
@@ -486,6 +494,17 @@ impl<'a> Value<'a> {
             Value::Text(text) => Literal::Text(text),
             Value::Number(digits) => Literal::Number(digits),
         }
+    }
+}
+
+/// Whether a statement locks tables for its session (true) or frees them (false), if it does either.
+fn locks_tables(command: &Command<'_>) -> Option<bool> {
+    let words = command.bytes.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let mut words = words.take(2).map(<[u8]>::to_ascii_uppercase);
+    match (command.kind, words.next()?.as_slice(), words.next().as_deref()) {
+        (Kind::Statements, b"LOCK", Some(b"TABLE" | b"TABLES")) => Some(true),
+        (Kind::Statements, b"UNLOCK" | b"BEGIN" | b"START", _) => Some(false),
+        _ => None,
     }
 }
 

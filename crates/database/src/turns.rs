@@ -12,12 +12,15 @@
 //!   updates all           alone in all
 //! ```
 //!
+//! A commit at the end of a transaction joins the update that has its turn at a table, or that is the next: that one may wait at the database for a lock of the transaction. The turn ends when
+//! all that have joined it are done.
+//!
 //! Turns are taken one after the other, that of the database first and tables by their names, so that no two requests wait for each other here. They may by way of the database: a
 //! read waits there for a lock, and the commit that would free it waits here for the read. So nothing waits longer than the limit; then it goes on without its turn.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use verbena_content::{Proceed, Serialised, SerialisedEvent, SerialisedRequest};
+use verbena_content::{Proceed, Serialised, SerialisedError, SerialisedEvent, SerialisedRequest};
 use verbena_statements::{Names, Reads};
 
 /// A table, by the name that the catalog gives it.
@@ -56,6 +59,15 @@ impl Tables {
 pub(crate) enum Purpose {
     Read,
     Update,
+    /// The end of a transaction, which holds locks that an update before it may wait for.
+    Commit,
+}
+
+impl Purpose {
+    /// What is asked for at a place.
+    pub fn is_update(self) -> bool {
+        self != Purpose::Read
+    }
 }
 
 /// A request for turns.
@@ -71,13 +83,31 @@ enum Place {
 /// The turns of one database, without input or output.
 #[derive(Default)]
 pub(crate) struct Turns {
-    places: BTreeMap<Place, Serialised>,
+    places: BTreeMap<Place, At>,
     requests: BTreeMap<Id, Request>,
     numbered: Id,
 }
 
+/// The turns at one place.
+#[derive(Default)]
+struct At {
+    table: Serialised,
+    /// The update that has its turn, or that is the next.
+    update: Option<Update>,
+}
+
+struct Update {
+    /// By which the table knows it.
+    number: SerialisedRequest,
+    /// The update itself, and commits that have joined it.
+    members: BTreeSet<Id>,
+    has_its_turn: bool,
+}
+
 struct Request {
     purpose: Purpose,
+    /// As many waited somewhere as may: it goes on without.
+    is_without: bool,
     tables: Tables,
     /// Turns that it has, and how.
     has: Vec<(Place, Purpose)>,
@@ -87,7 +117,7 @@ struct Request {
 
 impl Request {
     fn reads_all(&self) -> bool {
-        self.purpose == Purpose::Read && self.tables == Tables::All
+        !self.purpose.is_update() && self.tables == Tables::All
     }
 }
 
@@ -99,61 +129,53 @@ impl Turns {
         let mut wants = VecDeque::new();
         let is_all = tables == Tables::All;
         wants.push_back((Place::Database, if is_all { purpose } else { Purpose::Read }));
-        match (&tables, purpose) {
-            (Tables::Of(tables), _) => wants.extend(tables.iter().map(|table| (Place::Table(table.clone()), purpose))),
-            (Tables::All, Purpose::Read) => {
-                wants.extend(
-                    self.places.keys().filter(|place| **place != Place::Database).map(|place| (place.clone(), purpose)),
-                );
+        match &tables {
+            Tables::Of(tables) => wants.extend(tables.iter().map(|table| (Place::Table(table.clone()), purpose))),
+            Tables::All if !purpose.is_update() => {
+                let tables = self.places.keys().filter(|place| **place != Place::Database);
+                wants.extend(tables.map(|place| (place.clone(), purpose)));
             }
-            (Tables::All, Purpose::Update) => {}
+            Tables::All => {}
         }
-        self.requests.insert(id, Request { purpose, tables, has: Vec::new(), wants });
+        self.requests.insert(id, Request { purpose, is_without: false, tables, has: Vec::new(), wants });
         (id, self.go_on(id).is_some())
+    }
+
+    /// Whether a request went on without a turn somewhere, because as many waited there as may.
+    pub fn is_without(&self, id: Id) -> bool {
+        self.requests.get(&id).is_none_or(|request| request.is_without)
     }
 
     /// The request gives back what it has, and waits no longer. Gives those that may go on.
     pub fn done(&mut self, id: Id) -> Vec<Id> {
         let Some(request) = self.requests.remove(&id) else { return Vec::new() };
+        let waits_at = request.wants.front().into_iter().cloned();
         let mut ready = Vec::new();
-        if let Some((place, _)) = request.wants.front() {
-            ready.extend(self.withdraw(id, place));
-        }
-        for (place, purpose) in &request.has {
-            let number = number(id);
-            let event = match purpose {
-                Purpose::Read => SerialisedEvent::ReadDone(number),
-                Purpose::Update => SerialisedEvent::UpdateDone(number),
-            };
-            let proceeds = self.places.get_mut(place).map(|at| at.handle(event));
-            ready.extend(proceeds.and_then(Result::ok).into_iter().flatten().map(|next| (place.clone(), next)));
-            self.forget(place);
+        for (place, purpose) in waits_at.chain(request.has) {
+            let Some(at) = self.places.get_mut(&place) else { continue };
+            let proceeds = if purpose.is_update() { at.update_done(id) } else { at.read_done(id) };
+            ready.extend(proceeds.into_iter().map(|next| (place.clone(), next)));
+            if at.table.is_idle() {
+                self.places.remove(&place);
+            }
         }
         self.proceed(ready)
-    }
-
-    /// It waits at this place no longer.
-    fn withdraw(&mut self, id: Id, place: &Place) -> Vec<(Place, Proceed)> {
-        let proceeds = self.places.get_mut(place).map(|at| at.client_gone(id)).unwrap_or_default();
-        self.forget(place);
-        proceeds.into_iter().map(|next| (place.clone(), next)).collect()
-    }
-
-    fn forget(&mut self, place: &Place) {
-        if self.places.get(place).is_some_and(Serialised::is_idle) {
-            self.places.remove(place);
-        }
     }
 
     /// Requests that had to wait at a place go on. Gives those that have all that they want.
     fn proceed(&mut self, ready: Vec<(Place, Proceed)>) -> Vec<Id> {
         let mut complete = Vec::new();
         for (place, next) in ready {
-            let (Proceed::Read(of) | Proceed::Update(of)) = next;
-            let Some(request) = self.requests.get_mut(&of.client) else { continue };
-            if let Some(has) = request.wants.pop_front_if(|(wanted, _)| *wanted == place) {
-                request.has.push(has);
-                complete.extend(self.go_on(of.client));
+            let of = match next {
+                Proceed::Read(read) => vec![read.client],
+                Proceed::Update(update) => self.places.get_mut(&place).map(|at| at.begins(update)).unwrap_or_default(),
+            };
+            for id in of {
+                let Some(request) = self.requests.get_mut(&id) else { continue };
+                if let Some(has) = request.wants.pop_front_if(|(wanted, _)| *wanted == place) {
+                    request.has.push(has);
+                    complete.extend(self.go_on(id));
+                }
             }
         }
         complete
@@ -176,15 +198,16 @@ impl Turns {
     /// Asks at a place; whether the turn is there at once. Where as many wait as may, it is not asked for, and the request goes on without it.
     fn asked(&mut self, id: Id, place: &Place, purpose: Purpose) -> bool {
         if !self.places.contains_key(place) {
-            self.places.insert(place.clone(), Serialised::default());
+            self.places.insert(place.clone(), At::default());
             self.joined_by_readers_of_all(id, place);
         }
         let Some(at) = self.places.get_mut(place) else { return true };
-        let event = match purpose {
-            Purpose::Read => SerialisedEvent::ReadRequest(number(id)),
-            Purpose::Update => SerialisedEvent::UpdateRequest(number(id)),
-        };
-        at.handle(event).map_or(true, |proceeds| !proceeds.is_empty())
+        at.asked(id, purpose).unwrap_or_else(|_| {
+            if let Some(request) = self.requests.get_mut(&id) {
+                request.is_without = true;
+            }
+            true
+        })
     }
 
     /// What reads all tables reads one that is new here too: now, if its order has passed this place, or else when it comes to it. Taken out of its order, two requests could
@@ -199,11 +222,66 @@ impl Turns {
                 if let Err(before) = request.wants.binary_search_by(|(wanted, _)| wanted.cmp(place)) {
                     request.wants.insert(before, (place.clone(), Purpose::Read));
                 }
-            } else if at.handle(SerialisedEvent::ReadRequest(number(*reader))).is_ok() {
+            } else if at.table.handle(SerialisedEvent::ReadRequest(number(*reader))).is_ok() {
                 // At once, for the place is idle.
                 request.has.push((place.clone(), Purpose::Read));
             }
         }
+    }
+}
+
+impl At {
+    /// Whether the turn is there at once.
+    fn asked(&mut self, id: Id, purpose: Purpose) -> Result<bool, SerialisedError> {
+        match (purpose, &mut self.update) {
+            (Purpose::Read, _) => Ok(!self.table.handle(SerialisedEvent::ReadRequest(number(id)))?.is_empty()),
+            (Purpose::Commit, Some(update)) => {
+                update.members.insert(id);
+                Ok(update.has_its_turn)
+            }
+            (Purpose::Update | Purpose::Commit, update) => {
+                let has_its_turn = !self.table.handle(SerialisedEvent::UpdateRequest(number(id)))?.is_empty();
+                // Behind another one it waits before the table.
+                if update.is_none() {
+                    *update = Some(Update { number: number(id), members: [id].into(), has_its_turn });
+                }
+                Ok(has_its_turn)
+            }
+        }
+    }
+
+    /// An update has its turn: those that have it with it.
+    fn begins(&mut self, number: SerialisedRequest) -> Vec<Id> {
+        let fresh = || Update { number, members: [number.client].into(), has_its_turn: false };
+        let update = self.update.take_if(|update| update.number == number).unwrap_or_else(fresh);
+        let members = update.members.iter().copied().collect();
+        self.update = Some(Update { has_its_turn: true, ..update });
+        members
+    }
+
+    /// A read is done, or waits no longer.
+    fn read_done(&mut self, id: Id) -> Vec<Proceed> {
+        self.table.client_gone(id)
+    }
+
+    /// An update is done, or waits no longer. The turn ends with the last that has it.
+    fn update_done(&mut self, id: Id) -> Vec<Proceed> {
+        let Some(update) = self.update.as_mut().filter(|update| update.members.contains(&id)) else {
+            // It waited before the table.
+            return self.table.client_gone(id);
+        };
+        update.members.remove(&id);
+        let number = update.number;
+        if self.update.take_if(|update| update.members.is_empty()).is_none() {
+            return Vec::new();
+        }
+        let proceeds = self.table.client_gone(number.client);
+        // What came behind it, and waits for reads now, is the next.
+        if let Some(next) = self.table.update() {
+            let has_its_turn = proceeds.contains(&Proceed::Update(next));
+            self.update = Some(Update { number: next, members: [next.client].into(), has_its_turn });
+        }
+        proceeds
     }
 }
 
@@ -319,6 +397,32 @@ mod tests {
         assert!(world.is_idle());
     }
 
+    #[test]
+    fn a_commit_does_not_wait_for_an_update_that_may_wait_for_its_locks() {
+        let mut world = World(Turns::default());
+        let (update, is_update) = world.update(&["t"]);
+        let (reads, is_reads) = world.read(&["t"]);
+        let (commit, is_commit) = world.0.ask(Purpose::Commit, of(&["t", "u"]));
+        let (behind, is_behind) = world.update(&["t"]);
+        assert_eq!((is_update, is_reads, is_commit, is_behind), (true, false, true, false));
+        // The turn ends with the last that has it.
+        assert_eq!(world.0.done(update), Vec::<Id>::new());
+        assert_eq!(world.0.done(commit), [reads]);
+        assert_eq!(world.0.done(reads), [behind]);
+        // One that waits for reads is joined too, and stays joined when the first one waits no longer.
+        let (reads, _) = world.read(&["u"]);
+        let (first, _) = world.update(&["u"]);
+        let (commit, is_commit) = world.0.ask(Purpose::Commit, of(&["u"]));
+        let (late, is_late) = world.read(&["u"]);
+        assert!(!is_commit && !is_late);
+        assert_eq!(world.0.done(first), Vec::<Id>::new());
+        assert_eq!(world.0.done(reads), [commit]);
+        assert_eq!(world.0.done(commit), [late]);
+        world.0.done(late);
+        world.0.done(behind);
+        assert!(world.is_idle());
+    }
+
     /// Random requests at random times: at each moment what may go on keeps the rule, and in the end all have had their turn.
     #[test]
     fn no_statement_reads_what_an_update_has_open() {
@@ -336,7 +440,8 @@ mod tests {
             };
             for step in 0..200 {
                 if step < 120 && next(2) == 0 {
-                    let purpose = if next(3) == 0 { Purpose::Update } else { Purpose::Read };
+                    let purpose = [Purpose::Update, Purpose::Commit, Purpose::Read, Purpose::Read, Purpose::Read]
+                        [usize::try_from(next(5)).unwrap()];
                     let tables = match next(8) {
                         0 => Tables::All,
                         _ => Tables::Of((0..=next(2)).map(|_| vec![u8::try_from(next(4)).unwrap()]).collect()),
@@ -354,8 +459,10 @@ mod tests {
                         served += 1;
                     }
                 }
-                for (id, (purpose, tables)) in active.iter().filter(|(_, (purpose, _))| *purpose == Purpose::Update) {
-                    let beside = active.iter().filter(|(other, _)| *other != id);
+                for (id, (purpose, tables)) in active.iter().filter(|(_, (purpose, _))| purpose.is_update()) {
+                    let is_apart =
+                        |theirs: &Purpose| !theirs.is_update() || *purpose == Purpose::Update && *theirs == *purpose;
+                    let beside = active.iter().filter(|(other, (theirs, _))| *other != id && is_apart(theirs));
                     let met: Vec<_> = beside.filter(|(_, (_, theirs))| meets(tables, theirs)).collect();
                     assert!(met.is_empty(), "{purpose:?} of {tables:?} beside {met:?}");
                 }

@@ -1,12 +1,12 @@
 //! Statements and commits that wait for their turn: [`Turns`] with the clock and those that wait.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use verbena_metrics::{Counter, Family, Registry, RegistryError};
 
 use crate::turns::{Id, Purpose, Tables, Turns};
@@ -24,7 +24,12 @@ pub(crate) struct Queue {
 struct State {
     turns: Turns,
     waiting: HashMap<Id, oneshot::Sender<()>>,
+    /// Reads that had their turn at once or waited for it, and when they asked.
+    reads: VecDeque<(Instant, Id)>,
 }
+
+/// A read has its turn for this many limits: its client may have gone, or take nothing of a long answer.
+const READS_LAST: u32 = 10;
 
 /// A turn, or that one was waited for in vain. Dropped, it is the next one's.
 pub(crate) struct Turn {
@@ -59,23 +64,24 @@ impl Queue {
             Some(waits) => match timeout(self.limit, waits).await {
                 Ok(_) => "after waiting",
                 Err(_) => {
-                    self.done(turn.id);
+                    self.give_up(turn.id, purpose);
                     "not"
                 }
             },
         };
-        let purpose = match purpose {
-            Purpose::Read => "read",
-            Purpose::Update => "update",
-        };
-        self.counted.with([purpose, had]).increment();
+        let had = if self.state.lock().turns.is_without(turn.id) { "not" } else { had };
+        self.counted.with([if purpose.is_update() { "update" } else { "read" }, had]).increment();
         turn
     }
 
     fn ask(self: &Arc<Self>, purpose: Purpose, tables: Tables) -> (Turn, Option<oneshot::Receiver<()>>) {
+        self.end_long_reads();
         let state = &mut *self.state.lock();
         let (id, is_ready) = state.turns.ask(purpose, tables);
         let turn = Turn { of: self.clone(), id };
+        if !purpose.is_update() {
+            state.reads.push_back((Instant::now(), id));
+        }
         if is_ready {
             return (turn, None);
         }
@@ -84,11 +90,36 @@ impl Queue {
         (turn, Some(waits))
     }
 
-    fn done(&self, id: Id) {
+    /// It waited too long, and goes on. Reads that came behind an update wait for it all the same.
+    fn give_up(&self, id: Id, purpose: Purpose) {
         let state = &mut *self.state.lock();
-        state.waiting.remove(&id);
-        for ready in state.turns.done(id) {
-            if let Some(waits) = state.waiting.remove(&ready) {
+        match purpose.is_update() {
+            true => drop(state.waiting.remove(&id)),
+            false => state.done(id),
+        }
+    }
+
+    /// No update waits for reads that last too long.
+    fn end_long_reads(&self) {
+        let state = &mut *self.state.lock();
+        while let Some((_, id)) = state.reads.pop_front_if(|(asked, _)| asked.elapsed() > self.limit * READS_LAST) {
+            state.done(id);
+        }
+    }
+
+    fn done(&self, id: Id) {
+        self.state.lock().done(id);
+    }
+}
+
+impl State {
+    fn done(&mut self, id: Id) {
+        self.waiting.remove(&id);
+        if let Ok(place) = self.reads.binary_search_by_key(&id, |(_, id)| *id) {
+            self.reads.remove(place);
+        }
+        for ready in self.turns.done(id) {
+            if let Some(waits) = self.waiting.remove(&ready) {
                 // One that has gone gives its turn back as it goes.
                 let _ = waits.send(());
             }
@@ -123,17 +154,38 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_that_does_not_come_in_time_is_done_without_and_holds_up_no_other() {
+    fn what_waits_for_too_long_goes_on_and_an_update_is_waited_for_all_the_same() {
         let registry = run(Duration::from_millis(50), async |queue| {
             let reads = queue.turn(Purpose::Read, of("t")).await;
             let update = queue.turn(Purpose::Update, of("t")).await;
-            let beside = queue.turn(Purpose::Read, of("t")).await;
-            drop((reads, update, beside));
+            let behind = queue.turn(Purpose::Read, of("t")).await;
+            drop(reads);
+            let late = queue.turn(Purpose::Read, of("t"));
+            let ended = async { drop(update) };
+            let (late, ()) = tokio::join!(late, ended);
+            drop((behind, late));
             drop(queue.turn(Purpose::Update, of("t")).await);
         });
-        let all = [("read", "at once", 2), ("update", "not", 1), ("update", "at once", 1)];
+        let all = [
+            ("read", "at once", 1),
+            ("update", "not", 1),
+            ("read", "not", 1),
+            ("read", "after waiting", 1),
+            ("update", "at once", 1),
+        ];
         all.into_iter()
             .for_each(|(purpose, kind, times)| assert_eq!(had(&registry, purpose, kind), times, "{purpose} {kind}"));
+    }
+
+    #[test]
+    fn a_read_that_lasts_too_long_has_its_turn_no_more() {
+        let registry = run(Duration::from_millis(5), async |queue| {
+            let reads = queue.turn(Purpose::Read, of("t")).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            drop(queue.turn(Purpose::Update, of("t")).await);
+            drop(reads);
+        });
+        assert_eq!((had(&registry, "update", "at once"), had(&registry, "update", "not")), (1, 0));
     }
 
     #[test]

@@ -274,8 +274,8 @@ pub fn copy(options: &CopyOptions, report: &mut dyn FnMut(&Progress) -> bool) ->
     };
     let offer = Offer::of(&options.channels, remote.tls.is_some(), control.is_one_machine()?)?;
     // More than one stream is of another channel, and so is what has a rate.
-    let is_local = options.streams.is_none() && options.limit.is_none();
-    let offer = if options.channels.is_empty() && !is_local { offer.without_local() } else { offer };
+    let is_not_local = options.limit.is_some() || options.channels.is_empty() && options.streams.is_some();
+    let offer = if is_not_local { offer.without_local() } else { offer };
     let Agreed { endpoints, made, mut notes, offer } = agree(&mut control, offer, (first, streams), options.timeout)?;
     // One that is made already carries everything.
     let (first, streams) = if made.is_some() { (1, 1) } else { (first, streams) };
@@ -287,12 +287,17 @@ pub fn copy(options: &CopyOptions, report: &mut dyn FnMut(&Progress) -> bool) ->
         Direction::Get => None,
     };
     control.command(if walk.is_some() { "STOR" } else { "RETR" }, &Argument::new(&there)?, 1)?;
-    let (timeout, limit) = (options.timeout, options.limit.clone());
+    // Acknowledgements are not slowed down.
+    let limits = options.limit.as_ref().map(|limit| match options.direction {
+        Direction::Get => [Some(limit.0.clone()), None],
+        Direction::Put => [None, Some(limit.0.clone())],
+    });
+    let timeout = options.timeout;
     let make = move |number: u16| -> std::io::Result<Box<dyn Channel>> {
         let endpoint = endpoints.get(usize::from(number / streams));
         let channel = endpoint.ok_or(std::io::ErrorKind::InvalidInput)?.make(number, numbers, timeout)?;
-        Ok(match &limit {
-            Some(limit) => Box::new(Watched { channel, moved: Arc::default(), limits: Some(limit.0.clone()) }),
+        Ok(match limits.clone() {
+            Some(limits) => Box::new(Watched { channel, moved: Arc::default(), limits }),
             None => channel,
         })
     };

@@ -189,7 +189,8 @@ fn paced(arriving: Arriving, limits: Arc<Limits>) -> Arriving {
     let (handed_on, paced) = channel();
     std::thread::spawn(move || {
         for (number, channel) in arriving {
-            let watched = Watched { channel, moved: Arc::default(), limits: Some(limits.clone()) };
+            let watched =
+                Watched { channel, moved: Arc::default(), limits: [Some(limits.clone()), Some(limits.clone())] };
             if handed_on.send((number, Box::new(watched) as Box<dyn Channel>)).is_err() {
                 return;
             }
@@ -206,7 +207,7 @@ async fn begun(arriving: Arriving, first: u16, moved: &Arc<AtomicU64>) -> Links 
             // A number counts once.
             Ok((number, _)) if links.first.iter().any(|(other, _)| *other == number) => {}
             Ok((number, channel)) => {
-                links.first.push((number, Box::new(Watched { channel, moved: moved.clone(), limits: None })));
+                links.first.push((number, Box::new(Watched { channel, moved: moved.clone(), limits: [None, None] })));
             }
             Err(TryRecvError::Empty) => tokio::time::sleep(LOOK_EVERY).await,
             // The time that the caller gives ends this.

@@ -13,8 +13,8 @@ use crate::limits::Limits;
 pub(crate) struct Watched {
     pub channel: Box<dyn Channel>,
     pub moved: Arc<AtomicU64>,
-    /// What the stream's user may use.
-    pub limits: Option<Arc<Limits>>,
+    /// What may be used of what it reads, and of what it writes.
+    pub limits: [Option<Arc<Limits>>; 2],
 }
 
 struct Counted<End> {
@@ -56,11 +56,11 @@ impl Write for Counted<Box<dyn Write + Send>> {
 
 impl Channel for Watched {
     fn ends(self: Box<Self>) -> std::io::Result<Ends> {
-        let Watched { channel, moved, limits } = *self;
+        let Watched { channel, moved, limits: [of_reads, of_writes] } = *self;
         let Ends { read, write, finish, close, counts, channel, about, handover } = channel.ends()?;
         Ok(Ends {
-            read: Box::new(Counted { end: read, moved: moved.clone(), limits: limits.clone() }),
-            write: Box::new(Counted { end: write, moved, limits }),
+            read: Box::new(Counted { end: read, moved: moved.clone(), limits: of_reads }),
+            write: Box::new(Counted { end: write, moved, limits: of_writes }),
             finish,
             close,
             counts,

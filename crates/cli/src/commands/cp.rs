@@ -51,8 +51,8 @@ pub struct Command {
     /// the best is kept; with --tls nothing goes in clear between machines.
     #[arg(long, value_name = "CHANNEL", value_delimiter = ',', value_parser = str::parse::<ChannelKind>)]
     channel: Vec<ChannelKind>,
-    /// How fast bytes go at most, over all connections together: 200mbit or 1.5gbit (bits a second). Not for the channel descriptor.
-    #[arg(long, value_name = "RATE")]
+    /// How fast bytes go at most, over all connections together: 200mbit or 1.5gbit (bits a second), from 64kbit on. Not for the channel descriptor.
+    #[arg(long, value_name = "RATE", value_parser = limit)]
     limit: Option<Rate>,
     /// Nothing: directories are always copied with all below them. For those who are used to it.
     #[arg(short, long, hide = true)]
@@ -379,6 +379,14 @@ impl Command {
             false => Ok(writeln!(out, "the file stands, {bytes} bytes were sent in {seconds:.1} s by plain FTP")?),
         }
     }
+}
+
+/// The lowest rate: below it one read or write takes so long that the other side gives up.
+const LOWEST: u64 = 64_000;
+
+fn limit(given: &str) -> std::result::Result<Rate, String> {
+    let rate: Rate = given.parse()?;
+    if rate.in_bits_per_s() < LOWEST { Err("a rate from 64kbit on, such as 200mbit".into()) } else { Ok(rate) }
 }
 
 /// What a session goes over, for people.

@@ -89,8 +89,8 @@ pub struct Kind {
     /// What readers are promised: `null`, `read`, `write`, `strict`, `version`, `delta(VERSIONS)` or `temporal(TIME)`; docs/concepts/memory.md says what each means.
     #[arg(long, value_name = "COHERENCE", default_value = "strict")]
     coherence: Coherence,
-    /// Nodes that can write at a time, 1 to 62; further ones wait for them. Each takes the segment's bytes once more.
-    #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=62))]
+    /// Nodes that can write at a time, 1 to 62; further ones wait for them. Each takes the segment's bytes once more. Of `null`, any number says nothing.
+    #[arg(long, value_name = "NUMBER", default_value_t = 3)]
     writers: u8,
     /// Nodes that hold its value, 1 to 4: the value is lost when all of them are.
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=4))]

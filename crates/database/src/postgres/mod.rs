@@ -61,6 +61,8 @@ pub(crate) struct Session {
     block: Option<bool>,
     /// The transaction has failed, or what came since the last ReadyForQuery.
     has_failed: bool,
+    /// Something was executed since the last ReadyForQuery: locks of it are held until the next.
+    has_run: bool,
     asked: VecDeque<Asked>,
     /// Statements and portals by name; nothing where they are not known.
     statements: HashMap<Vec<u8>, Option<Arc<Prepared>>>,
@@ -132,6 +134,7 @@ impl Session {
             was_open: false,
             block: None,
             has_failed: false,
+            has_run: false,
             asked: VecDeque::new(),
             statements: HashMap::new(),
             prepared_bytes: 0,
@@ -275,7 +278,7 @@ impl Session {
     /// The tables at which a statement waits for its turn. In a transaction it may hold what the update before it waits for.
     fn turn(&self, analysis: &Analysis, state: Option<&State>) -> Option<Tables> {
         let (may_be_open, may_be_closed) = self.may_be(state);
-        self.shared.turn(analysis).filter(|_| may_be_closed && (!may_be_open || state.is_none()))
+        self.shared.turn(analysis).filter(|_| may_be_closed && (!may_be_open || state.is_none()) && !self.has_run)
     }
 
     fn changed(&mut self, change: &Change) {
@@ -375,8 +378,9 @@ impl Judge for Session {
         let analysis = run.as_ref().map(|run| &run.analysis);
         let write = self.held(command.kind, analysis, state);
         let read = analysis.filter(|_| write.is_none()).and_then(|analysis| self.turn(analysis, state));
+        let ends = self.may_be(state).0 || self.has_run;
         if state.is_none()
-            && let Some(held) = bracketed(write.as_ref(), read.as_ref())
+            && let Some(held) = bracketed(write.as_ref(), ends, read.as_ref())
         {
             // It is judged again when all before it are answered.
             return Verdict::Hold(held);
@@ -431,8 +435,9 @@ impl Judge for Session {
             (asked.whose, asked.results, asked.touches) = (whose, results, analysis.touches);
             (asked.session, asked.step) = (analysis.session, analysis.step);
         }
+        self.has_run |= command.kind == Kind::Execute;
         self.asked.push_back(asked);
-        match bracketed(write.as_ref(), read.as_ref()) {
+        match bracketed(write.as_ref(), ends, read.as_ref()) {
             Some(held) => Verdict::Hold(held),
             None if shows => Verdict::Tell,
             None => Verdict::Pass,
@@ -491,6 +496,7 @@ impl Judge for Session {
             self.was_open = matches!(transaction, Transaction::Open | Transaction::Failed);
             // A Sync within a COPY has no answer.
             self.asked.retain(|asked| asked.number > number);
+            self.has_run = self.asked.iter().any(|asked| asked.is_executed);
         }
         match answer.state.map(|state| state.transaction) {
             Some(Transaction::Closed) => {

@@ -64,7 +64,7 @@ impl Talk {
         let state = state.map(|transaction| State { transaction, autocommit: true, flags: 0 });
         match self.session.judge(&command, state.as_ref()) {
             Verdict::Hold(Bracketed::Read(tables)) => Some(tables),
-            Verdict::Hold(Bracketed::Commit(_)) | Verdict::Pass | Verdict::Tell => None,
+            Verdict::Hold(Bracketed::Commit(..)) | Verdict::Pass | Verdict::Tell => None,
         }
     }
 
@@ -78,7 +78,7 @@ impl Talk {
         let command = Command { number: self.number, kind, bytes, is_whole: true };
         let state = state.map(|transaction| State { transaction, autocommit: true, flags: 0 });
         match self.session.judge(&command, state.as_ref()) {
-            Verdict::Hold(Bracketed::Commit(names)) => Some(names),
+            Verdict::Hold(Bracketed::Commit(names, _)) => Some(names),
             Verdict::Hold(Bracketed::Read(_)) | Verdict::Pass | Verdict::Tell => None,
         }
     }

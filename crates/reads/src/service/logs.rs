@@ -92,10 +92,10 @@ impl Logs {
         })
     }
 
-    /// A relay's log could not be read: its key is asked for again.
+    /// A relay's log could not be read: its key is asked for again. Many fills may say so of one log, and late ones of a log that is being opened anew already.
     pub fn lost(&mut self, owner: Incarnation, now: Time, out: &mut Vec<Action>) {
-        if let Some(stage) = self.relays.get_mut(&owner) {
-            *stage = Stage::Asked(now + ASK_AGAIN);
+        if let Some(stage @ Stage::Open(_)) = self.relays.get_mut(&owner) {
+            *stage = Stage::Asked(now);
             out.push(Action::Publish);
         }
     }
@@ -152,6 +152,8 @@ impl Machine for Logs {
         match (frame.message, &self.own, self.relays.get_mut(&frame.from)) {
             // A node that is not reached yet asks again.
             (Message::Ask, Some(own), _) => out.push(Action::Send(frame.from, Message::Key(own.clone()))),
+            // It has learnt the view before this node has: it asks again.
+            (Message::Ask, None, _) if self.view.is_none() => {}
             (Message::Ask, None, _) => {
                 out.push(Action::Refuse(frame.from, "asked for the log of a node without a relay".into()));
             }
@@ -166,7 +168,10 @@ impl Machine for Logs {
 
     fn completed(&mut self, owner: Incarnation, header: Option<Header>, now: Time, out: &mut Vec<Action>) {
         let Some(stage) = self.relays.get_mut(&owner) else { return };
-        let Stage::Opening(key) = stage else { return };
+        let Stage::Opening(key) = stage else {
+            // One that was read twice: its region may have been opened between.
+            return out.push(Action::Publish);
+        };
         let header = header.ok_or_else(|| "its header was not read".to_owned());
         match header.and_then(|header| Layout::check(owner, header, self.names, key.bytes)) {
             Ok(layout) => *stage = Stage::Open(layout),
