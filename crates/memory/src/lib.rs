@@ -19,23 +19,19 @@
 
 mod access;
 mod actions;
-mod asks;
 mod chain;
 #[cfg(test)]
 mod dialogue;
 mod get;
 mod heap;
 mod home;
-mod hosting;
 pub mod layout;
 mod node;
-mod operations;
 mod options;
 mod put;
 mod recent;
 mod registrar;
 mod request;
-mod requests;
 mod rules;
 mod segment;
 pub mod service;
@@ -46,9 +42,8 @@ pub use actions::{Renewal, Stands, Stay};
 pub use get::Value;
 pub use heap::{EXTENT_ALIGNMENT, Heap};
 pub use home::{Note, Reclaims};
-pub use hosting::Standing;
 pub use layout::End;
-pub use node::{Action, Memory};
+pub use node::{Action, Memory, Standing};
 pub use options::MemoryOptions;
 pub use request::{Answer, RequestId, Target, Wish};
 pub use rules::Rules;

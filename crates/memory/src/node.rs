@@ -5,6 +5,11 @@
 //! result of an operation counts only if lease and view still hold after it came (rules C3, C5): then it was executed
 //! before any home copied its memory into the next view's.
 
+mod asks;
+mod hosting;
+mod operations;
+mod requests;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +18,10 @@ use verbena_cluster::{Lease, View};
 use verbena_fabric::RegionKey;
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
+use self::asks::{Asks, Served};
+pub use self::hosting::Standing;
 use crate::access::{Given, Outcome, Post, PostId, Step};
 use crate::actions::Renewal;
-use crate::asks::{Asks, Served};
 use crate::get::Get;
 use crate::home::Home;
 use crate::home::Note;
@@ -29,17 +35,17 @@ use crate::{MemoryOptions, Refusal, Segment, SegmentId, SegmentName};
 /// Requests that may be open at a node.
 pub(crate) const REQUESTS: usize = 8192;
 /// Bytes of the long values among them: what is asked for beyond is refused.
-pub(crate) const UNDER_WAY: u64 = 256 << 20;
+const UNDER_WAY: u64 = 256 << 20;
 /// Values up to so long are not counted: they are let in however much is under way, and their number bounds them.
-pub(crate) const SHORT: u64 = 16 << 10;
+const SHORT: u64 = 16 << 10;
 /// Segments that a node remembers.
 const HANDLES: usize = 65_536;
 /// When a put that found no free slot looks again.
-pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// After so long without a put a node gives the slot back.
 const KEEP: Duration = Duration::from_millis(50);
 /// When a home that found no memory for a view tries again.
-pub(crate) const RENEW_AGAIN: Duration = Duration::from_secs(1);
+const RENEW_AGAIN: Duration = Duration::from_secs(1);
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,35 +80,35 @@ pub enum Action {
 
 /// A node's memory, and the members' memory as the node sees it.
 pub struct Memory {
-    pub(crate) options: MemoryOptions,
-    pub(crate) me: Incarnation,
-    pub(crate) view: Option<Arc<View>>,
-    pub(crate) lease: Lease,
-    pub(crate) now: Time,
-    pub(crate) home: Home,
+    options: MemoryOptions,
+    me: Incarnation,
+    view: Option<Arc<View>>,
+    lease: Lease,
+    now: Time,
+    home: Home,
     /// Its memory as it is in this view.
-    pub(crate) key: Option<RegionKey>,
+    key: Option<RegionKey>,
     /// When it is to be made, if it could not be.
-    pub(crate) renew_at: Time,
+    renew_at: Time,
     /// What it knows was reported in this view.
-    pub(crate) has_reported: bool,
-    pub(crate) registrar: Registrar,
-    pub(crate) asks: Asks,
-    pub(crate) served: BTreeMap<Incarnation, Served>,
-    pub(crate) requests: BTreeMap<RequestId, Request>,
+    has_reported: bool,
+    registrar: Registrar,
+    asks: Asks,
+    served: BTreeMap<Incarnation, Served>,
+    requests: BTreeMap<RequestId, Request>,
     /// Bytes of the long values of all of them.
-    pub(crate) under_way: u64,
-    pub(crate) handles: BTreeMap<SegmentId, Handle>,
-    pub(crate) names: BTreeMap<SegmentName, SegmentId>,
+    under_way: u64,
+    handles: BTreeMap<SegmentId, Handle>,
+    names: BTreeMap<SegmentName, SegmentId>,
     /// What has come to its end, while an older answer may still speak of it: until no question is open that is older than this.
-    pub(crate) forgotten: BTreeMap<SegmentId, (u64, End)>,
+    forgotten: BTreeMap<SegmentId, (u64, End)>,
     /// How often anything was forgotten of which a program may read the value in this node's memory.
-    pub(crate) forgets: u64,
+    forgets: u64,
     posts: BTreeMap<PostId, Whose>,
     /// What was done for its home while it had no lease.
     held_back: Vec<(SegmentId, Vec<Given>)>,
     posted: u64,
-    pub(crate) spread: u64,
+    spread: u64,
     pub(crate) copied_bytes: u64,
     /// What it said to itself.
     to_self: VecDeque<Message>,
@@ -110,31 +116,31 @@ pub struct Memory {
 
 /// The part of the node that made a post.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whose {
+enum Whose {
     Request(RequestId, Option<SegmentId>),
     Look(RequestId, Incarnation),
     Home(SegmentId),
     GiveBack(SegmentId),
 }
 
-pub(crate) struct Request {
-    pub(crate) wish: Wish,
-    pub(crate) until: Time,
-    pub(crate) stage: Doing,
+struct Request {
+    wish: Wish,
+    until: Time,
+    stage: Doing,
     /// Answered already, as unknown or timed out: the request only waits for what is in flight.
-    pub(crate) is_over: bool,
+    is_over: bool,
     /// It was asked for at this home, maybe in an earlier view.
-    pub(crate) asked_at: Option<Incarnation>,
+    asked_at: Option<Incarnation>,
     /// It was: the end of that view took the answer.
-    pub(crate) was_asked: bool,
+    was_asked: bool,
     /// How often it was sent from one home to another since it was begun.
-    pub(crate) sent_on: u8,
+    sent_on: u8,
     /// Bytes of a long value that go with it.
     takes: u64,
 }
 
 /// How far a request is.
-pub(crate) enum Doing {
+enum Doing {
     /// For a view, a lease, or its turn.
     Waiting(&'static str),
     /// How much is free where.
@@ -170,24 +176,24 @@ pub(crate) enum Doing {
 }
 
 /// A segment, as this node knows it.
-pub(crate) struct Handle {
-    pub(crate) segment: Segment,
-    pub(crate) known: Known,
+struct Handle {
+    segment: Segment,
+    known: Known,
     /// Puts of this node, of which the first is at work.
-    pub(crate) puts: VecDeque<RequestId>,
+    puts: VecDeque<RequestId>,
     /// Posts that are on their way to it.
-    pub(crate) open: usize,
-    pub(crate) used: Time,
-    pub(crate) copy: Option<Copy>,
+    open: usize,
+    used: Time,
+    copy: Option<Copy>,
     /// The home that waits until this node has nothing in flight to the segment; its question's number, and the end.
-    pub(crate) forget: Option<(Incarnation, u64, End)>,
+    forget: Option<(Incarnation, u64, End)>,
 }
 
 /// A value that was read.
-pub(crate) struct Copy {
-    pub(crate) value: crate::Value,
+struct Copy {
+    value: crate::Value,
     /// It was the segment's then, or later.
-    pub(crate) since: Time,
+    since: Time,
 }
 
 impl Request {
@@ -195,7 +201,7 @@ impl Request {
     ///
     /// # Errors
     /// If there is no room for them: nothing is changed.
-    pub(crate) fn takes(&mut self, bytes: u64, under_way: &mut u64) -> Result<(), Refusal> {
+    fn takes(&mut self, bytes: u64, under_way: &mut u64) -> Result<(), Refusal> {
         let bytes = if bytes <= SHORT { 0 } else { bytes };
         let others = *under_way - self.takes;
         if bytes > 0 && others + bytes > UNDER_WAY {
@@ -317,7 +323,7 @@ impl Memory {
     }
 
     /// Whether it may act in its view now: and so whether what has just come counts.
-    pub(crate) fn acts(&self) -> bool {
+    fn acts(&self) -> bool {
         let Some(view) = &self.view else { return false };
         !self.options.rules.lease_looked_at || self.now < self.lease.until && self.lease.acknowledged == view.number()
     }
@@ -359,7 +365,7 @@ impl Memory {
     }
 
     /// Nothing of it is on its way any more.
-    pub(crate) fn done_with(&mut self, id: RequestId) -> Option<Request> {
+    fn done_with(&mut self, id: RequestId) -> Option<Request> {
         let request = self.requests.remove(&id)?;
         self.under_way -= request.takes;
         Some(request)
@@ -445,14 +451,7 @@ impl Memory {
 
     // Within.
 
-    pub(crate) fn post(
-        &mut self,
-        whose: Whose,
-        home: Incarnation,
-        steps: Vec<Step>,
-        until: Time,
-        out: &mut Vec<Action>,
-    ) {
+    fn post(&mut self, whose: Whose, home: Incarnation, steps: Vec<Step>, until: Time, out: &mut Vec<Action>) {
         self.posted += 1;
         let id = PostId(self.posted);
         if let Whose::Request(_, Some(segment)) | Whose::GiveBack(segment) = whose
@@ -468,7 +467,7 @@ impl Memory {
         out.push(Action::Post(Post { id, home, steps }, until));
     }
 
-    pub(crate) fn say(&mut self, to: Incarnation, message: Message, out: &mut Vec<Action>) {
+    fn say(&mut self, to: Incarnation, message: Message, out: &mut Vec<Action>) {
         if to == self.me {
             return self.to_self.push_back(message);
         }
@@ -476,13 +475,13 @@ impl Memory {
     }
 
     /// What it says to itself it hears at once.
-    pub(crate) fn serve_self(&mut self, out: &mut Vec<Action>) {
+    fn serve_self(&mut self, out: &mut Vec<Action>) {
         while let Some(message) = self.to_self.pop_front() {
             self.message(self.me, message, out);
         }
     }
 
-    pub(crate) fn answer(&mut self, id: RequestId, answer: Answer, out: &mut Vec<Action>) {
+    fn answer(&mut self, id: RequestId, answer: Answer, out: &mut Vec<Action>) {
         if self.done_with(id).is_some_and(|request| !request.is_over) {
             out.push(Action::Answer(id, answer));
         }
@@ -504,7 +503,7 @@ impl Memory {
     }
 
     /// A segment that this node works on from now on.
-    pub(crate) fn learn(&mut self, segment: Segment) {
+    fn learn(&mut self, segment: Segment) {
         if self.handles.len() >= HANDLES {
             let idle = |handle: &Handle| handle.open == 0 && handle.puts.is_empty() && handle.known.kept.is_none();
             if let Some(id) = self.handles.iter().find(|(_, handle)| idle(handle)).map(|(id, _)| *id) {
@@ -520,7 +519,7 @@ impl Memory {
         self.handles.entry(handle.segment.id).or_insert(handle);
     }
 
-    pub(crate) fn drop_handle(&mut self, id: SegmentId) -> Option<Handle> {
+    fn drop_handle(&mut self, id: SegmentId) -> Option<Handle> {
         let handle = self.handles.remove(&id)?;
         if let Some(name) = handle.segment.wanted.name.as_ref().filter(|name| self.names.get(name) == Some(&id)) {
             self.names.remove(name);
@@ -532,7 +531,7 @@ impl Memory {
 
 /// For whom something was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AskOf {
+enum AskOf {
     Request(RequestId),
     Home(SegmentId),
     Key,

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use verbena_terms::{Incarnation, Time};
 
+use super::{Action, AskOf, Memory};
 use crate::actions::{QuestionId, Said};
 use crate::layout::End;
-use crate::node::{Action, AskOf, Memory};
 use crate::wire::{Message, Question, Reply};
 use crate::{Refusal, SegmentId};
 
@@ -20,7 +20,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(10);
 
 /// What this node has asked.
 #[derive(Default)]
-pub(crate) struct Asks {
+pub(super) struct Asks {
     open: BTreeMap<(Incarnation, u64), Ask>,
     /// Numbers that were given out, at each member.
     numbers: BTreeMap<Incarnation, u64>,
@@ -39,11 +39,11 @@ struct Ask {
 
 impl Asks {
     /// The view has ended: no question of it gets an answer.
-    pub(crate) fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.open.clear();
     }
 
-    pub(crate) fn next_at(&self) -> Option<Time> {
+    pub(super) fn next_at(&self) -> Option<Time> {
         self.open.values().map(|ask| ask.again_at.min(ask.until)).min()
     }
 
@@ -55,7 +55,7 @@ impl Asks {
     }
 
     /// How many were asked, and the oldest of those for requests that is open.
-    pub(crate) fn span(&self) -> (u64, u64) {
+    pub(super) fn span(&self) -> (u64, u64) {
         let of_requests = self.open.values().filter(|ask| matches!(ask.of, AskOf::Request(_)));
         (self.asked, of_requests.map(|ask| ask.order).min().unwrap_or(u64::MAX))
     }
@@ -103,7 +103,7 @@ impl Question {
 
 /// What a member was answered.
 #[derive(Default)]
-pub(crate) struct Served {
+pub(super) struct Served {
     /// It waits for no answer below this.
     oldest: u64,
     /// To questions that change something; none while they are under way.
@@ -111,7 +111,7 @@ pub(crate) struct Served {
 }
 
 impl Memory {
-    pub(crate) fn ask(&mut self, to: Incarnation, question: Question, of: AskOf, until: Time, out: &mut Vec<Action>) {
+    pub(super) fn ask(&mut self, to: Incarnation, question: Question, of: AskOf, until: Time, out: &mut Vec<Action>) {
         let number = self.asks.numbers.entry(to).or_insert(0);
         *number += 1;
         let number = *number;
@@ -123,7 +123,7 @@ impl Memory {
         self.say(to, Message::Ask { number, oldest, question }, out);
     }
 
-    pub(crate) fn ask_again(&mut self, out: &mut Vec<Action>) {
+    pub(super) fn ask_again(&mut self, out: &mut Vec<Action>) {
         let now = self.now;
         self.asks.open.retain(|_, ask| ask.until > now);
         let mut again = vec![];
@@ -140,7 +140,7 @@ impl Memory {
         }
     }
 
-    pub(crate) fn message(&mut self, from: Incarnation, message: Message, out: &mut Vec<Action>) {
+    pub(super) fn message(&mut self, from: Incarnation, message: Message, out: &mut Vec<Action>) {
         match message {
             Message::Ask { number, oldest, question } => self.asked(from, number, oldest, question, out),
             Message::Answer { number, answer } => self.answered(from, number, answer, out),
@@ -258,7 +258,7 @@ impl Memory {
         self.served.entry(asked.from).or_default().replies.insert(asked.number, None);
     }
 
-    pub(crate) fn reply(&mut self, to: Incarnation, number: u64, answer: Reply, out: &mut Vec<Action>) {
+    pub(super) fn reply(&mut self, to: Incarnation, number: u64, answer: Reply, out: &mut Vec<Action>) {
         if let Some(served) = self.served.get_mut(&to)
             && number >= served.oldest
         {
@@ -286,7 +286,7 @@ impl Memory {
         }
     }
 
-    pub(crate) fn forget_if_idle(&mut self, id: SegmentId, out: &mut Vec<Action>) {
+    pub(super) fn forget_if_idle(&mut self, id: SegmentId, out: &mut Vec<Action>) {
         let Some(handle) = self.handles.get(&id).filter(|handle| handle.open == 0) else { return };
         let Some((from, number, end)) = handle.forget else { return };
         // What waits here finds that.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use verbena_cluster::Role;
 use verbena_terms::{Incarnation, Time};
 
+use super::{Action, AskOf, Doing, Memory, Whose};
 use crate::access::{Outcome, Step};
 use crate::layout::{End, FREE_AT};
-use crate::node::{Action, AskOf, Doing, Memory, Whose};
 use crate::request::{Answer, RequestId, Target, Wish};
 use crate::segment::registrar_of;
 use crate::wire::{MOST_HOMES, Question, Reply, Token};
@@ -21,7 +21,7 @@ const MOST_HOMES_IN_TURN: u8 = 64;
 
 impl Memory {
     /// Requests that wait for a view or a lease go on, if it has come.
-    pub(crate) fn go_on_all(&mut self, out: &mut Vec<Action>) {
+    pub(super) fn go_on_all(&mut self, out: &mut Vec<Action>) {
         let waits = |stage: &Doing| matches!(stage, Doing::Waiting(_));
         let waiting: Vec<RequestId> =
             self.requests.iter().filter(|(_, request)| waits(&request.stage)).map(|(id, _)| *id).collect();
@@ -30,7 +30,7 @@ impl Memory {
         }
     }
 
-    pub(crate) fn go_on(&mut self, id: RequestId, out: &mut Vec<Action>) {
+    pub(super) fn go_on(&mut self, id: RequestId, out: &mut Vec<Action>) {
         if !self.acts() {
             return;
         }
@@ -107,12 +107,12 @@ impl Memory {
         self.refuse(id, Refusal::NoHome { who: who.to_owned() }, out);
     }
 
-    pub(crate) fn refuse(&mut self, id: RequestId, refusal: Refusal, out: &mut Vec<Action>) {
+    pub(super) fn refuse(&mut self, id: RequestId, refusal: Refusal, out: &mut Vec<Action>) {
         self.answer(id, Answer::Refused(refusal), out);
     }
 
     /// The answer to a question of this request. `order` is the question's number among all.
-    pub(crate) fn told(&mut self, id: RequestId, from: Incarnation, reply: Reply, order: u64, out: &mut Vec<Action>) {
+    pub(super) fn told(&mut self, id: RequestId, from: Incarnation, reply: Reply, order: u64, out: &mut Vec<Action>) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         match (&request.wish, reply) {
             (Wish::List { .. }, Reply::Page { segments, is_last, going }) => {
@@ -244,7 +244,7 @@ impl Memory {
     }
 
     /// How much is free at a home.
-    pub(crate) fn looked(&mut self, id: RequestId, home: Incarnation, outcome: Outcome, out: &mut Vec<Action>) {
+    pub(super) fn looked(&mut self, id: RequestId, home: Incarnation, outcome: Outcome, out: &mut Vec<Action>) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         let Doing::Looking { until, found, left } = &mut request.stage else { return };
         if let Outcome::Done(given) = outcome {
@@ -326,7 +326,7 @@ impl Memory {
 
     // The end of patience.
 
-    pub(crate) fn out_of_time(&mut self, id: RequestId, out: &mut Vec<Action>) {
+    pub(super) fn out_of_time(&mut self, id: RequestId, out: &mut Vec<Action>) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         let why = match &mut request.stage {
             Doing::Listing { .. } => return self.tell_list(id, out),
@@ -369,7 +369,7 @@ impl Memory {
     }
 
     /// Until when a request is waited for.
-    pub(crate) fn until(&self, id: RequestId) -> Time {
+    pub(super) fn until(&self, id: RequestId) -> Time {
         self.requests.get(&id).map_or(Time::FAR, |request| request.until)
     }
 }

@@ -6,10 +6,10 @@ use verbena_cluster::Role;
 use verbena_fabric::RegionKey;
 use verbena_terms::Time;
 
+use super::{Action, AskOf, Memory, RENEW_AGAIN, Whose};
 use crate::access::Given;
 use crate::actions::{HomeAction, Stands};
 use crate::home::Home;
-use crate::node::{Action, AskOf, Memory, RENEW_AGAIN, Whose};
 use crate::request::Answer;
 use crate::{Refusal, SegmentId};
 
@@ -48,12 +48,12 @@ impl Memory {
     }
 
     /// Whether it is a home whose memory could not be made in this view so far.
-    pub(crate) fn has_no_memory(&self) -> bool {
+    pub(super) fn has_no_memory(&self) -> bool {
         !self.home.is_open() && self.renew_at > Time::ZERO && self.renew_at < Time::FAR
     }
 
     /// No node acts in older views any longer: homes make their memory, and then report their segments.
-    pub(crate) fn come_into_effect(&mut self, out: &mut Vec<Action>) {
+    pub(super) fn come_into_effect(&mut self, out: &mut Vec<Action>) {
         let Some(view) = self.view.clone() else { return };
         let is_due = self.lease.in_effect >= view.number() || !self.options.rules.waits_for_effect;
         if !is_due || !self.acts() || !view.member(self.me).is_some_and(|member| member.roles.has(Role::Home)) {
@@ -92,7 +92,7 @@ impl Memory {
     }
 
     /// This node offers `bytes` bytes from now on.
-    pub(crate) fn reclaim(&mut self, bytes: u64, notice: Duration, out: &mut Vec<Action>) -> Answer {
+    pub(super) fn reclaim(&mut self, bytes: u64, notice: Duration, out: &mut Vec<Action>) -> Answer {
         let most = self.options.bytes;
         if bytes > most {
             return Answer::Refused(Refusal::OverShare { asked: bytes, most });
@@ -106,19 +106,19 @@ impl Memory {
         Answer::Reclaims(self.home.reclaims(now))
     }
 
-    pub(crate) fn reclaim_if_due(&mut self, out: &mut Vec<Action>) {
+    pub(super) fn reclaim_if_due(&mut self, out: &mut Vec<Action>) {
         let now = self.now;
         let is_due = self.home.reclaim_at().is_some_and(|at| at <= now || !self.options.rules.notice_kept);
         let Some(view) = self.view.clone().filter(|_| is_due && self.acts()) else { return };
         self.home_acts(out, |home, actions| home.reclaim(&view, now, actions));
     }
 
-    pub(crate) fn home_completed(&mut self, id: SegmentId, given: Vec<Given>, out: &mut Vec<Action>) {
+    pub(super) fn home_completed(&mut self, id: SegmentId, given: Vec<Given>, out: &mut Vec<Action>) {
         let Some(view) = self.view.clone() else { return };
         self.home_acts(out, |home, actions| home.completed(id, &given, &view, actions));
     }
 
-    pub(crate) fn home_acts<T>(
+    pub(super) fn home_acts<T>(
         &mut self,
         out: &mut Vec<Action>,
         event: impl FnOnce(&mut Home, &mut Vec<HomeAction>) -> T,
@@ -129,7 +129,7 @@ impl Memory {
         said
     }
 
-    pub(crate) fn carry_out(&mut self, actions: Vec<HomeAction>, out: &mut Vec<Action>) {
+    pub(super) fn carry_out(&mut self, actions: Vec<HomeAction>, out: &mut Vec<Action>) {
         for action in actions {
             match action {
                 HomeAction::Post { id, at, steps } => self.post(Whose::Home(id), at, steps, Time::FAR, out),

@@ -2,10 +2,10 @@
 
 use verbena_terms::Time;
 
+use super::{Action, AskOf, Copy, Doing, LOOK_AGAIN, Memory, Whose};
 use crate::access::{Outcome, Step};
 use crate::get::{Get, Got};
 use crate::layout::{End, Word, word_at};
-use crate::node::{Action, AskOf, Copy, Doing, LOOK_AGAIN, Memory, Whose};
 use crate::put::{Next, Put};
 use crate::request::{Answer, RequestId, Wish};
 use crate::wire::Question;
@@ -13,7 +13,7 @@ use crate::{Coherence, Refusal, SegmentId, Value};
 
 impl Memory {
     /// Its segment is found, and nothing is wrong with it.
-    pub(crate) fn operate(&mut self, id: RequestId, segment: SegmentId, wish: &Wish, out: &mut Vec<Action>) {
+    pub(super) fn operate(&mut self, id: RequestId, segment: SegmentId, wish: &Wish, out: &mut Vec<Action>) {
         match wish {
             Wish::Put { offset, bytes, named, stamp_ns, .. } => {
                 let Some(handle) = self.handles.get_mut(&segment) else { return };
@@ -162,7 +162,7 @@ impl Memory {
     }
 
     /// The next put of this node begins, if that was the one at work; and one after the other, as long as they are over at once.
-    pub(crate) fn put_ended(&mut self, segment: SegmentId, id: RequestId, out: &mut Vec<Action>) {
+    pub(super) fn put_ended(&mut self, segment: SegmentId, id: RequestId, out: &mut Vec<Action>) {
         let mut ended = id;
         loop {
             let Some(handle) = self.handles.get_mut(&segment) else { return };
@@ -185,7 +185,7 @@ impl Memory {
     }
 
     /// It looks for a free slot again.
-    pub(crate) fn put_again(&mut self, id: RequestId, out: &mut Vec<Action>) {
+    pub(super) fn put_again(&mut self, id: RequestId, out: &mut Vec<Action>) {
         let Some(request) = self.requests.get_mut(&id) else { return };
         let Doing::Pausing(put, _) = std::mem::replace(&mut request.stage, Doing::Queued) else { return };
         request.stage = Doing::Putting(put);
@@ -204,7 +204,7 @@ impl Memory {
         self.post(Whose::Request(id, Some(segment)), home, steps, until, out);
     }
 
-    pub(crate) fn worked(
+    pub(super) fn worked(
         &mut self,
         id: RequestId,
         segment: Option<SegmentId>,
@@ -291,7 +291,7 @@ impl Memory {
     }
 
     /// Its segment has come to its end, or waits to be found elsewhere.
-    pub(crate) fn ended(&mut self, id: RequestId, segment: SegmentId, end: End, out: &mut Vec<Action>) {
+    pub(super) fn ended(&mut self, id: RequestId, segment: SegmentId, end: End, out: &mut Vec<Action>) {
         if let Some(request) = self.requests.get_mut(&id).filter(|_| end == End::Moved) {
             request.stage = Doing::Waiting("its segment, which is moved");
             return;
