@@ -7,6 +7,8 @@
 
 mod asks;
 mod hosting;
+mod in_flight;
+mod membership;
 mod operations;
 mod requests;
 
@@ -20,6 +22,8 @@ use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use self::asks::{Asks, Served};
 pub use self::hosting::Standing;
+use self::in_flight::{InFlight, Origin};
+use self::membership::Membership;
 use crate::access::{Given, Outcome, Post, PostId, Step};
 use crate::actions::Renewal;
 use crate::get::Get;
@@ -81,10 +85,7 @@ pub enum Action {
 /// A node's memory, and the members' memory as the node sees it.
 pub struct Memory {
     options: MemoryOptions,
-    me: Incarnation,
-    view: Option<Arc<View>>,
-    lease: Lease,
-    now: Time,
+    membership: Membership,
     home: Home,
     /// Its memory as it is in this view.
     key: Option<RegionKey>,
@@ -104,23 +105,13 @@ pub struct Memory {
     forgotten: BTreeMap<SegmentId, (u64, End)>,
     /// How often anything was forgotten of which a program may read the value in this node's memory.
     forgets: u64,
-    posts: BTreeMap<PostId, Whose>,
+    in_flight: InFlight,
     /// What was done for its home while it had no lease.
     held_back: Vec<(SegmentId, Vec<Given>)>,
-    posted: u64,
     spread: u64,
     pub(crate) copied_bytes: u64,
     /// What it said to itself.
     to_self: VecDeque<Message>,
-}
-
-/// The part of the node that made a post.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whose {
-    Request(RequestId, Option<SegmentId>),
-    Look(RequestId, Incarnation),
-    Home(SegmentId),
-    GiveBack(SegmentId),
 }
 
 struct Request {
@@ -222,14 +213,10 @@ impl Handle {
 impl Memory {
     /// A node that is in no view.
     pub fn new(options: MemoryOptions) -> Self {
-        let me = Incarnation::default();
         Memory {
             options,
-            me,
-            view: None,
-            lease: Lease::NONE,
-            now: Time::ZERO,
-            home: Home::new(me, options),
+            membership: Membership::new(options.rules),
+            home: Home::new(Incarnation::default(), options),
             key: None,
             renew_at: Time::ZERO,
             has_reported: false,
@@ -242,9 +229,8 @@ impl Memory {
             names: BTreeMap::new(),
             forgotten: BTreeMap::new(),
             forgets: 0,
-            posts: BTreeMap::new(),
+            in_flight: InFlight::default(),
             held_back: vec![],
-            posted: 0,
             spread: 0,
             copied_bytes: 0,
             to_self: VecDeque::new(),
@@ -254,7 +240,7 @@ impl Memory {
     /// Starts anew as this incarnation, with empty memory (rule C1); for `Incarnation::default()`, between two.
     pub fn start_incarnation(&mut self, me: Incarnation, out: &mut Vec<Action>) {
         self.forget_view(out);
-        (self.me, self.view, self.lease) = (me, None, Lease::NONE);
+        self.membership.start_incarnation(me);
         self.home = Home::after(&self.home, me);
         self.registrar = Registrar::default();
         self.asks = Asks::default();
@@ -263,14 +249,14 @@ impl Memory {
 
     /// The cluster has a newer view. When this returns the node has ended what it did in older ones (rule C3).
     pub fn view(&mut self, view: &Arc<View>, now: Time, out: &mut Vec<Action>) {
-        if self.view.as_ref().is_some_and(|known| known.number() >= view.number()) {
+        if self.membership.view().is_some_and(|known| known.number() >= view.number()) {
             return;
         }
-        self.now = now;
+        self.membership.set_now(now);
         self.forget_view(out);
-        self.view = Some(view.clone());
+        self.membership.enter_view(view.clone());
         self.home.view_ends();
-        self.registrar.view(self.me, view);
+        self.registrar.view(self.membership.me(), view);
         self.served.retain(|asker, _| view.member(*asker).is_some());
         for home in view.homes() {
             let until = Time::FAR;
@@ -288,7 +274,7 @@ impl Memory {
         self.forgets += u64::from(self.options.rules.windows_end_with_views);
         (self.key, self.has_reported, self.renew_at) = (None, false, Time::ZERO);
         self.asks.clear();
-        self.posts.clear();
+        self.in_flight.view_ends();
         self.held_back.clear();
         self.to_self.clear();
         self.handles.clear();
@@ -311,9 +297,10 @@ impl Memory {
 
     /// The lease as it is now. Comes before any other event, and after time has passed.
     pub fn lease(&mut self, lease: Lease, now: Time, out: &mut Vec<Action>) {
-        let did_act = self.acts();
-        (self.lease, self.now) = (lease, now);
-        if self.acts() && !did_act {
+        let did_act = self.membership.acts();
+        self.membership.set_lease(lease);
+        self.membership.set_now(now);
+        if self.membership.acts() && !did_act {
             for (id, given) in std::mem::take(&mut self.held_back) {
                 self.home_completed(id, given, out);
             }
@@ -322,20 +309,14 @@ impl Memory {
         self.come_into_effect(out);
     }
 
-    /// Whether it may act in its view now: and so whether what has just come counts.
-    fn acts(&self) -> bool {
-        let Some(view) = &self.view else { return false };
-        !self.options.rules.lease_looked_at || self.now < self.lease.until && self.lease.acknowledged == view.number()
-    }
-
     /// Which view it is in, for what it says.
     pub(crate) fn view_number(&self) -> ViewNumber {
-        self.view.as_ref().map_or(ViewNumber(0), |view| view.number())
+        self.membership.view_number()
     }
 
     /// A program wants something, until then. It hears of it by [`Action::Answer`], once.
     pub fn request(&mut self, id: RequestId, wish: Wish, until: Time, now: Time, out: &mut Vec<Action>) {
-        self.now = now;
+        self.membership.set_now(now);
         if let Wish::Reclaim { bytes, notice } = wish {
             let answer = self.reclaim(bytes, notice, out);
             return out.push(Action::Answer(id, answer));
@@ -373,9 +354,9 @@ impl Memory {
 
     /// A member has said something.
     pub fn heard(&mut self, frame: Frame, now: Time, out: &mut Vec<Action>) {
-        self.now = now;
-        let is_of_view = frame.view == self.view_number() && frame.to == self.me;
-        if is_of_view && self.view.as_ref().is_some_and(|view| view.member(frame.from).is_some()) {
+        self.membership.set_now(now);
+        let is_of_view = frame.view == self.membership.view_number() && frame.to == self.membership.me();
+        if is_of_view && self.membership.member(frame.from).is_some() {
             self.message(frame.from, frame.message, out);
             self.serve_self(out);
         }
@@ -383,23 +364,23 @@ impl Memory {
 
     /// What came of a post.
     pub fn completed(&mut self, post: PostId, outcome: Outcome, now: Time, out: &mut Vec<Action>) {
-        self.now = now;
-        let Some(whose) = self.posts.remove(&post) else { return };
-        if let Whose::Request(_, Some(id)) | Whose::GiveBack(id) = whose
+        self.membership.set_now(now);
+        let Some(origin) = self.in_flight.end(post) else { return };
+        if let Some(id) = origin.segment()
             && let Some(handle) = self.handles.get_mut(&id)
         {
             handle.open -= 1;
         }
-        match (whose, outcome) {
-            (Whose::Request(id, segment), outcome) => self.worked(id, segment, outcome, out),
-            (Whose::Look(id, home), outcome) => self.looked(id, home, outcome, out),
-            (Whose::Home(id), Outcome::Done(given)) if self.acts() => self.home_completed(id, given, out),
+        match (origin, outcome) {
+            (Origin::Request(id, segment), outcome) => self.worked(id, segment, outcome, out),
+            (Origin::Look(id, home), outcome) => self.looked(id, home, outcome, out),
+            (Origin::Home(id), Outcome::Done(given)) if self.membership.acts() => self.home_completed(id, given, out),
             // It may have been done in a memory that others have left.
-            (Whose::Home(id), Outcome::Done(given)) => self.held_back.push((id, given)),
+            (Origin::Home(id), Outcome::Done(given)) => self.held_back.push((id, given)),
             // The next view has other memory.
-            (Whose::Home(_) | Whose::GiveBack(_), _) => {}
+            (Origin::Home(_) | Origin::GiveBack(_), _) => {}
         }
-        if let Whose::Request(_, Some(id)) | Whose::GiveBack(id) = whose {
+        if let Some(id) = origin.segment() {
             self.forget_if_idle(id, out);
         }
         self.serve_self(out);
@@ -407,7 +388,7 @@ impl Memory {
 
     /// Time has passed.
     pub fn tick(&mut self, now: Time, out: &mut Vec<Action>) {
-        self.now = now;
+        self.membership.set_now(now);
         let due = |request: &Request| request.until <= now && !request.is_over;
         let late: Vec<RequestId> =
             self.requests.iter().filter(|(_, request)| due(request)).map(|(id, _)| *id).collect();
@@ -434,8 +415,8 @@ impl Memory {
             _ => request.until,
         });
         let kept = self.handles.values().filter(|handle| handle.is_idle()).map(|handle| handle.used + KEEP);
-        let renewal = (self.has_no_memory() && self.acts()).then_some(self.renew_at);
-        let reclaim = self.home.reclaim_at().filter(|_| self.acts());
+        let renewal = (self.has_no_memory() && self.membership.acts()).then_some(self.renew_at);
+        let reclaim = self.home.reclaim_at().filter(|_| self.membership.acts());
         requests.chain(kept).chain(self.asks.next_at()).chain(renewal).chain(reclaim).min()
     }
 
@@ -451,33 +432,30 @@ impl Memory {
 
     // Within.
 
-    fn post(&mut self, whose: Whose, home: Incarnation, steps: Vec<Step>, until: Time, out: &mut Vec<Action>) {
-        self.posted += 1;
-        let id = PostId(self.posted);
-        if let Whose::Request(_, Some(segment)) | Whose::GiveBack(segment) = whose
+    fn post(&mut self, origin: Origin, home: Incarnation, steps: Vec<Step>, until: Time, out: &mut Vec<Action>) {
+        if let Some(segment) = origin.segment()
             && let Some(handle) = self.handles.get_mut(&segment)
         {
             handle.open += 1;
             // A request that only gets keeps no slot from others.
             if !handle.puts.is_empty() {
-                handle.used = self.now;
+                handle.used = self.membership.now();
             }
         }
-        self.posts.insert(id, whose);
-        out.push(Action::Post(Post { id, home, steps }, until));
+        out.push(Action::Post(self.in_flight.begin(origin, home, steps), until));
     }
 
     fn say(&mut self, to: Incarnation, message: Message, out: &mut Vec<Action>) {
-        if to == self.me {
+        if to == self.membership.me() {
             return self.to_self.push_back(message);
         }
-        out.push(Action::Send(Frame { view: self.view_number(), from: self.me, to, message }));
+        out.push(Action::Send(Frame { view: self.membership.view_number(), from: self.membership.me(), to, message }));
     }
 
     /// What it says to itself it hears at once.
     fn serve_self(&mut self, out: &mut Vec<Action>) {
         while let Some(message) = self.to_self.pop_front() {
-            self.message(self.me, message, out);
+            self.message(self.membership.me(), message, out);
         }
     }
 
@@ -489,7 +467,7 @@ impl Memory {
 
     /// Slots that were not used for a while are free for others.
     fn give_back(&mut self, out: &mut Vec<Action>) {
-        let idle = |handle: &Handle| handle.is_idle() && self.now >= handle.used + KEEP;
+        let idle = |handle: &Handle| handle.is_idle() && self.membership.now() >= handle.used + KEEP;
         let idle: Vec<SegmentId> = self.handles.iter().filter(|(_, handle)| idle(handle)).map(|(id, _)| *id).collect();
         for id in idle {
             let Some(handle) = self.handles.get_mut(&id) else { continue };
@@ -498,7 +476,7 @@ impl Memory {
             // The bit is this node's: taking it away as a number changes no other.
             let steps = vec![Step::Add(at, (1u64 << slot).wrapping_neg())];
             let home = handle.segment.home;
-            self.post(Whose::GiveBack(id), home, steps, Time::FAR, out);
+            self.post(Origin::GiveBack(id), home, steps, Time::FAR, out);
         }
     }
 
@@ -514,7 +492,7 @@ impl Memory {
             self.names.insert(name.clone(), segment.id);
         }
         let known = Known { claims: 1, ..Known::default() };
-        let (puts, used) = (VecDeque::new(), self.now);
+        let (puts, used) = (VecDeque::new(), self.membership.now());
         let handle = Handle { segment, known, puts, open: 0, used, copy: None, forget: None };
         self.handles.entry(handle.segment.id).or_insert(handle);
     }

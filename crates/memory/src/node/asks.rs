@@ -116,7 +116,7 @@ impl Memory {
         *number += 1;
         let number = *number;
         self.asks.asked += 1;
-        let (order, again_at) = (self.asks.asked, self.now + ASK_AGAIN);
+        let (order, again_at) = (self.asks.asked, self.membership.now() + ASK_AGAIN);
         let message = Ask { question: question.clone(), of, until, again_at, pause: ASK_AGAIN, order };
         self.asks.open.insert((to, number), message);
         let oldest = self.asks.oldest_at(to);
@@ -124,7 +124,7 @@ impl Memory {
     }
 
     pub(super) fn ask_again(&mut self, out: &mut Vec<Action>) {
-        let now = self.now;
+        let now = self.membership.now();
         self.asks.open.retain(|_, ask| ask.until > now);
         let mut again = vec![];
         for ((to, number), ask) in &mut self.asks.open {
@@ -159,7 +159,7 @@ impl Memory {
                 }
             }
             (AskOf::Home(id), reply) => {
-                let Some(view) = self.view.clone() else { return };
+                let Some(view) = self.membership.view().cloned() else { return };
                 self.home_acts(out, |home, actions| match ask.question {
                     Question::Reserve(_) => home.reserved(id, from, reply, &view, actions),
                     Question::Where(_) => home.told_where(id, from, reply, &view, actions),
@@ -183,7 +183,7 @@ impl Memory {
     // The other side.
 
     fn asked(&mut self, from: Incarnation, number: u64, oldest: u64, question: Question, out: &mut Vec<Action>) {
-        let is_home = self.home.is_open() && self.acts();
+        let is_home = self.home.is_open() && self.membership.acts();
         if question == Question::Key {
             if let Some(key) = self.key.clone().filter(|_| is_home) {
                 self.say(from, Message::Answer { number, answer: Reply::Key(key) }, out);
@@ -208,14 +208,14 @@ impl Memory {
         let asker = QuestionId { from, number };
         let (said, actions) = match question.role() {
             Role::Home if is_home => {
-                let Some(view) = self.view.clone() else { return };
+                let Some(view) = self.membership.view().cloned() else { return };
                 let mut actions = vec![];
-                let said = self.home.on(asker, question, (&view, self.now), &mut actions);
+                let said = self.home.on(asker, question, (&view, self.membership.now()), &mut actions);
                 (said, actions)
             }
             Role::Home => (self.instead_of_home(&question), vec![]),
             // What homes report it hears before it is open.
-            Role::Registrar if question.is_report() || self.registrar.is_open() && self.acts() => {
+            Role::Registrar if question.is_report() || self.registrar.is_open() && self.membership.acts() => {
                 (self.registrar.on(from, question), vec![])
             }
             Role::Registrar => (Said::Nothing, vec![]),
@@ -247,7 +247,7 @@ impl Memory {
         match question {
             // Others may have room.
             Question::Reserve(_) if self.has_no_memory() => {
-                Said::Kept(Reply::Refused(Refusal::NoHome { who: self.me.to_string() }))
+                Said::Kept(Reply::Refused(Refusal::NoHome { who: self.membership.me().to_string() }))
             }
             _ => Said::Nothing,
         }
@@ -271,7 +271,8 @@ impl Memory {
     fn forget(&mut self, from: Incarnation, number: u64, id: SegmentId, end: End, out: &mut Vec<Action>) {
         // What is in its own memory it is asked by itself to forget, maybe more than once.
         let is_first = self.handles.get(&id).is_none_or(|handle| handle.forget.is_none());
-        self.forgets += u64::from(is_first && from == self.me && self.options.rules.windows_end_with_segments);
+        self.forgets +=
+            u64::from(is_first && from == self.membership.me() && self.options.rules.windows_end_with_segments);
         // An answer given before belongs to an open question. Without open questions, no such answer can arrive.
         let (asked, oldest) = self.asks.span();
         if oldest != u64::MAX {

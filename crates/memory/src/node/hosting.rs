@@ -6,7 +6,7 @@ use verbena_cluster::Role;
 use verbena_fabric::RegionKey;
 use verbena_terms::Time;
 
-use super::{Action, AskOf, Memory, RENEW_AGAIN, Whose};
+use super::{Action, AskOf, Memory, Origin, RENEW_AGAIN};
 use crate::access::Given;
 use crate::actions::{HomeAction, Stands};
 use crate::home::Home;
@@ -54,12 +54,11 @@ impl Memory {
 
     /// No node acts in older views any longer: homes make their memory, and then report their segments.
     pub(super) fn come_into_effect(&mut self, out: &mut Vec<Action>) {
-        let Some(view) = self.view.clone() else { return };
-        let is_due = self.lease.in_effect >= view.number() || !self.options.rules.waits_for_effect;
-        if !is_due || !self.acts() || !view.member(self.me).is_some_and(|member| member.roles.has(Role::Home)) {
+        let is_home = self.membership.is_home(self.membership.me());
+        if !self.membership.is_in_effect() || !self.membership.acts() || !is_home {
             return;
         }
-        if !self.home.is_open() && self.now >= self.renew_at {
+        if !self.home.is_open() && self.membership.now() >= self.renew_at {
             self.renew_at = Time::FAR;
             out.push(Action::Renew(self.home.renewal()));
         }
@@ -67,7 +66,7 @@ impl Memory {
 
     /// Its memory is there, in the view it was asked for in, and these words stand in it; or it is not.
     pub fn renewed(&mut self, made: Option<(RegionKey, Vec<Stands>)>, out: &mut Vec<Action>) {
-        let Some(view) = self.view.clone() else { return };
+        let Some(view) = self.membership.view().cloned() else { return };
         match made {
             Some((key, stand)) if view.number() == key.view => {
                 let bytes = key.bytes;
@@ -76,7 +75,7 @@ impl Memory {
                 // Work that needed the memory has waited for this.
                 self.go_on_all(out);
             }
-            _ => self.renew_at = self.now + RENEW_AGAIN,
+            _ => self.renew_at = self.membership.now() + RENEW_AGAIN,
         }
         // What is kept may have been released or given to another segment: its words say so.
         let is_known = self.home.is_open() || !self.home.keeps_any();
@@ -97,24 +96,24 @@ impl Memory {
         if bytes > most {
             return Answer::Refused(Refusal::OverShare { asked: bytes, most });
         }
-        let member = self.view.as_ref().and_then(|view| view.member(self.me));
+        let member = self.membership.member(self.membership.me());
         if member.is_some_and(|member| !member.roles.has(Role::Home)) {
             return Answer::Refused(Refusal::NoHome { who: "this node".into() });
         }
-        let now = self.now;
+        let now = self.membership.now();
         self.home_acts(out, |home, actions| home.set_offer(bytes, notice, now, actions));
         Answer::Reclaims(self.home.reclaims(now))
     }
 
     pub(super) fn reclaim_if_due(&mut self, out: &mut Vec<Action>) {
-        let now = self.now;
+        let now = self.membership.now();
         let is_due = self.home.reclaim_at().is_some_and(|at| at <= now || !self.options.rules.notice_kept);
-        let Some(view) = self.view.clone().filter(|_| is_due && self.acts()) else { return };
+        let Some(view) = self.membership.view().cloned().filter(|_| is_due && self.membership.acts()) else { return };
         self.home_acts(out, |home, actions| home.reclaim(&view, now, actions));
     }
 
     pub(super) fn home_completed(&mut self, id: SegmentId, given: Vec<Given>, out: &mut Vec<Action>) {
-        let Some(view) = self.view.clone() else { return };
+        let Some(view) = self.membership.view().cloned() else { return };
         self.home_acts(out, |home, actions| home.completed(id, &given, &view, actions));
     }
 
@@ -132,7 +131,7 @@ impl Memory {
     pub(super) fn carry_out(&mut self, actions: Vec<HomeAction>, out: &mut Vec<Action>) {
         for action in actions {
             match action {
-                HomeAction::Post { id, at, steps } => self.post(Whose::Home(id), at, steps, Time::FAR, out),
+                HomeAction::Post { id, at, steps } => self.post(Origin::Home(id), at, steps, Time::FAR, out),
                 HomeAction::Ask { id, to, question } => self.ask(to, question, AskOf::Home(id), Time::FAR, out),
                 HomeAction::Tell { to, question } => self.ask(to, question, AskOf::Abandoned, Time::FAR, out),
                 HomeAction::Reply { to, reply } => self.reply(to.from, to.number, reply, out),

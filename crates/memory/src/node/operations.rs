@@ -2,7 +2,7 @@
 
 use verbena_terms::Time;
 
-use super::{Action, AskOf, Copy, Doing, LOOK_AGAIN, Memory, Whose};
+use super::{Action, AskOf, Copy, Doing, LOOK_AGAIN, Memory, Origin};
 use crate::access::{Outcome, Step};
 use crate::get::{Get, Got};
 use crate::layout::{End, Word, word_at};
@@ -29,10 +29,10 @@ impl Memory {
             Wish::Get { .. } | Wish::Stat { .. } => self.begin_get(id, segment, out),
             Wish::Window { .. } => {
                 let Some(segment) = self.handles.get(&segment).map(|handle| handle.segment.clone()) else { return };
-                if segment.home != self.me {
+                if segment.home != self.membership.me() {
                     self.refuse(id, Refusal::Elsewhere { id: segment.id, home: segment.home }, out);
                 } else if self.key.is_some() {
-                    self.answer(id, Answer::Window(segment, self.view_number()), out);
+                    self.answer(id, Answer::Window(segment, self.membership.view_number()), out);
                 } else if let Some(request) = self.requests.get_mut(&id) {
                     // It has found none in this view so far.
                     request.stage = Doing::Waiting("the memory of this node");
@@ -45,7 +45,7 @@ impl Memory {
     // Gets.
 
     fn begin_get(&mut self, id: RequestId, segment: SegmentId, out: &mut Vec<Action>) {
-        let (rules, now) = (self.options.rules, self.now);
+        let (rules, now) = (self.options.rules, self.membership.now());
         let Some(handle) = self.handles.get(&segment) else { return };
         let coherence = handle.segment.wanted.coherence;
         let Some(request) = self.requests.get_mut(&id) else { return };
@@ -83,7 +83,7 @@ impl Memory {
             return self.refuse(id, refusal, out);
         }
         let steps = get.steps(&handle.segment);
-        request.stage = Doing::Getting { get, since: self.now };
+        request.stage = Doing::Getting { get, since: self.membership.now() };
         self.post_for(id, segment, steps, out);
     }
 
@@ -125,11 +125,11 @@ impl Memory {
     /// Whether it is over.
     fn put_goes_on(&mut self, id: RequestId, segment: SegmentId, next: Next, out: &mut Vec<Action>) -> bool {
         let Some(request) = self.requests.get_mut(&id) else { return false };
-        let again = self.now + LOOK_AGAIN;
+        let again = self.membership.now() + LOOK_AGAIN;
         match next {
             // A decided put will be seen, so the node completes it even if its request is over.
             Next::Post(home, steps) if matches!(&request.stage, Doing::Putting(put) if put.is_decided()) => {
-                self.post(Whose::Request(id, Some(segment)), home, steps, Time::FAR, out);
+                self.post(Origin::Request(id, segment), home, steps, Time::FAR, out);
             }
             // The request is over, and its put was not done.
             Next::Post(..) | Next::Wait if request.is_over => {
@@ -138,7 +138,7 @@ impl Memory {
             }
             Next::Post(home, steps) => {
                 let until = request.until;
-                self.post(Whose::Request(id, Some(segment)), home, steps, until, out);
+                self.post(Origin::Request(id, segment), home, steps, until, out);
             }
             Next::Wait => {
                 let stage = std::mem::replace(&mut request.stage, Doing::Queued);
@@ -148,12 +148,14 @@ impl Memory {
             }
             Next::Put(version) => {
                 self.drop_copy(segment);
-                let answer = if self.acts() { Answer::Put(version) } else { Answer::Refused(Refusal::Unknown) };
+                let answer =
+                    if self.membership.acts() { Answer::Put(version) } else { Answer::Refused(Refusal::Unknown) };
                 self.answer(id, answer, out);
                 return true;
             }
             Next::Refused(refusal) => {
-                let refusal = if self.acts() { refusal } else { Refusal::TimedOut { why: "a lease".into() } };
+                let refusal =
+                    if self.membership.acts() { refusal } else { Refusal::TimedOut { why: "a lease".into() } };
                 self.refuse(id, refusal, out);
                 return true;
             }
@@ -201,18 +203,11 @@ impl Memory {
     fn post_for(&mut self, id: RequestId, segment: SegmentId, steps: Vec<Step>, out: &mut Vec<Action>) {
         let Some(home) = self.handles.get(&segment).map(|handle| handle.segment.home) else { return };
         let until = self.until(id);
-        self.post(Whose::Request(id, Some(segment)), home, steps, until, out);
+        self.post(Origin::Request(id, segment), home, steps, until, out);
     }
 
-    pub(super) fn worked(
-        &mut self,
-        id: RequestId,
-        segment: Option<SegmentId>,
-        outcome: Outcome,
-        out: &mut Vec<Action>,
-    ) {
-        let (acts, rules) = (self.acts(), self.options.rules);
-        let Some(segment) = segment else { return };
+    pub(super) fn worked(&mut self, id: RequestId, segment: SegmentId, outcome: Outcome, out: &mut Vec<Action>) {
+        let (acts, rules) = (self.membership.acts(), self.options.rules);
         let (Some(request), Some(handle)) = (self.requests.get_mut(&id), self.handles.get_mut(&segment)) else {
             return;
         };
@@ -247,11 +242,11 @@ impl Memory {
                 Got::Ended(end) => self.ended(id, segment, end, out),
                 Got::Again => {
                     let steps = get.steps(&handle.segment);
-                    *since = self.now;
+                    *since = self.membership.now();
                     self.post_for(id, segment, steps, out);
                 }
                 Got::Value(value, word) => {
-                    let since = if rules.age_from_question { *since } else { self.now };
+                    let since = if rules.age_from_question { *since } else { self.membership.now() };
                     handle.known.word = word;
                     let is_any_going = get.is_any_going;
                     self.got(id, segment, value, since, is_any_going, out);

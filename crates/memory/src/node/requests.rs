@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use verbena_cluster::Role;
 use verbena_terms::{Incarnation, Time};
 
-use super::{Action, AskOf, Doing, Memory, Whose};
+use super::{Action, AskOf, Doing, Memory, Origin};
 use crate::access::{Outcome, Step};
 use crate::layout::{End, FREE_AT};
 use crate::request::{Answer, RequestId, Target, Wish};
@@ -31,7 +30,7 @@ impl Memory {
     }
 
     pub(super) fn go_on(&mut self, id: RequestId, out: &mut Vec<Action>) {
-        if !self.acts() {
+        if !self.membership.acts() {
             return;
         }
         let Some(request) = self.requests.get_mut(&id) else { return };
@@ -46,7 +45,7 @@ impl Memory {
                 Some((Target::Name(name), _)) => match self.names.get(name).copied() {
                     Some(segment) => self.go_on_at(id, segment, &wish, out),
                     None => {
-                        let to = self.view.as_ref().and_then(|view| name.registrar(view));
+                        let to = self.membership.view().and_then(|view| name.registrar(view));
                         let question = Question::Find(name.clone());
                         self.ask_for(id, to, question, "the registrar of the name", out);
                     }
@@ -58,7 +57,7 @@ impl Memory {
 
     fn go_on_at(&mut self, id: RequestId, segment: SegmentId, wish: &Wish, out: &mut Vec<Action>) {
         let Some(handle) = self.handles.get(&segment) else {
-            let Some(view) = &self.view else { return };
+            let Some(view) = self.membership.view() else { return };
             let (maker, registrar) = (view.member(segment.home).map(|_| segment.home), registrar_of(segment, view));
             return match (maker, registrar) {
                 (Some(_), _) => self.ask_for(id, maker, Question::Where(segment), "the segment's home", out),
@@ -149,12 +148,12 @@ impl Memory {
                 self.ask_for(id, Some(by), Question::Where(segment), "the segment's home", out);
             }
             (_, Reply::Elsewhere(segment)) => {
-                let registrar = self.view.as_ref().and_then(|view| registrar_of(segment, view));
+                let registrar = self.membership.view().and_then(|view| registrar_of(segment, view));
                 self.ask_for(id, registrar, Question::Holder(segment), "the registrar of the segment", out);
             }
             (Wish::Release { target, user }, Reply::Refused(Refusal::Lost { id: segment })) => match target {
                 Target::Name(name) => {
-                    let to = self.view.as_ref().and_then(|view| name.registrar(view));
+                    let to = self.membership.view().and_then(|view| name.registrar(view));
                     let question = Question::Bury { name: name.clone(), owner: *user };
                     self.ask_for(id, to, question, "the registrar of the name", out);
                 }
@@ -176,12 +175,8 @@ impl Memory {
 
     // Allocation.
 
-    fn homes(&self) -> Vec<Incarnation> {
-        self.view.iter().flat_map(|view| view.homes()).map(|member| member.incarnation).collect()
-    }
-
     fn place(&mut self, id: RequestId, wanted: crate::Wanted, placement: Placement, out: &mut Vec<Action>) {
-        let homes = self.homes();
+        let homes = self.membership.homes();
         let is_home = |home: &Incarnation| homes.contains(home);
         let are_few = wanted.is_replicated() && (1..usize::from(wanted.copies)).contains(&homes.len());
         let Some(request) = self.requests.get_mut(&id) else { return };
@@ -194,7 +189,7 @@ impl Memory {
         }
         // Where it was asked before, it is asked again: it may have been made.
         let chosen = request.asked_at.filter(is_home).or_else(|| match placement {
-            Placement::Local => Some(self.me).filter(is_home),
+            Placement::Local => Some(self.membership.me()).filter(is_home),
             Placement::Node(rank) => homes.iter().find(|home| home.rank == rank).copied(),
             Placement::Spread => {
                 self.spread += 1;
@@ -210,7 +205,7 @@ impl Memory {
             }
             (None, Placement::MostFree) if !homes.is_empty() => {
                 // Some may have no memory: those that have are to be asked in time.
-                let until = self.now + request.until.since(self.now) / 2;
+                let until = self.membership.now() + request.until.since(self.membership.now()) / 2;
                 self.look(id, homes, until, out);
             }
             (None, Placement::Node(rank)) => self.no_home(id, &format!("node {rank}"), out),
@@ -230,7 +225,7 @@ impl Memory {
         let Some(request) = self.requests.get_mut(&id) else { return };
         request.asked_at = Some(home);
         others.truncate(if wanted.is_replicated() { MOST_HOMES } else { 0 });
-        let token = Token { asker: self.me, request: id.0 };
+        let token = Token { asker: self.membership.me(), request: id.0 };
         self.ask_for(id, Some(home), Question::Allocate { token, wanted, others }, "the home", out);
     }
 
@@ -239,7 +234,7 @@ impl Memory {
         let Some(request) = self.requests.get_mut(&id) else { return };
         request.stage = Doing::Looking { until, found: vec![], left: homes.iter().copied().collect() };
         for home in homes {
-            self.post(Whose::Look(id, home), home, vec![Step::ReadWord(FREE_AT)], until, out);
+            self.post(Origin::Look(id, home), home, vec![Step::ReadWord(FREE_AT)], until, out);
         }
     }
 
@@ -257,7 +252,7 @@ impl Memory {
         found.sort_by_key(|(free, home)| (std::cmp::Reverse(*free), *home));
         let found: Vec<Incarnation> = found.iter().map(|(_, home)| *home).collect();
         let (is_last, until, wish) = (*until >= request.until, request.until, request.wish.clone());
-        let homes = self.homes();
+        let homes = self.membership.homes();
         match (found.split_first(), wish) {
             (Some((home, others)), Wish::Allocate { wanted, .. }) => {
                 // Those that did not say may have room for a copy.
@@ -273,7 +268,7 @@ impl Memory {
     // Listing.
 
     fn list(&mut self, id: RequestId, prefix: &str, out: &mut Vec<Action>) {
-        let homes = self.homes();
+        let homes = self.membership.homes();
         let Some(request) = self.requests.get_mut(&id) else { return };
         let left = homes.iter().copied().collect();
         request.stage = Doing::Listing { left, found: vec![], going: BTreeMap::new() };
@@ -360,12 +355,6 @@ impl Memory {
         for segment in puts {
             self.put_ended(segment, id, out);
         }
-    }
-
-    /// Whether a home is one of this view, for tests and listings.
-    pub fn is_home(&self, who: Incarnation) -> bool {
-        let member = self.view.as_ref().and_then(|view| view.member(who));
-        member.is_some_and(|member| member.roles.has(Role::Home))
     }
 
     /// Until when a request is waited for.
