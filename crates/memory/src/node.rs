@@ -5,12 +5,13 @@
 //! result of an operation counts only if lease and view still hold after it came (rules C3, C5): then it was executed
 //! before any home copied its memory into the next view's.
 
-mod asks;
+mod correspondence;
 mod hosting;
 mod in_flight;
 mod membership;
 mod operations;
 mod requests;
+mod routing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,12 +21,12 @@ use verbena_cluster::{Lease, View};
 use verbena_fabric::RegionKey;
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
-use self::asks::{Asks, Served};
+use self::correspondence::{Correspondence, Purpose};
 pub use self::hosting::Standing;
 use self::in_flight::{InFlight, Origin};
 use self::membership::Membership;
 use crate::access::{Given, Outcome, Post, PostId, Step};
-use crate::actions::Renewal;
+use crate::actions::{QuestionId, Renewal};
 use crate::get::Get;
 use crate::home::Home;
 use crate::home::Note;
@@ -33,7 +34,7 @@ use crate::layout::End;
 use crate::put::{Known, Put};
 use crate::registrar::Registrar;
 use crate::request::{Answer, RequestId, Wish};
-use crate::wire::{Frame, Message, Question};
+use crate::wire::{Frame, Question};
 use crate::{MemoryOptions, Refusal, Segment, SegmentId, SegmentName};
 
 /// Requests that may be open at a node.
@@ -94,8 +95,7 @@ pub struct Memory {
     /// What it knows was reported in this view.
     has_reported: bool,
     registrar: Registrar,
-    asks: Asks,
-    served: BTreeMap<Incarnation, Served>,
+    correspondence: Correspondence,
     requests: BTreeMap<RequestId, Request>,
     /// Bytes of the long values of all of them.
     under_way: u64,
@@ -110,8 +110,6 @@ pub struct Memory {
     held_back: Vec<(SegmentId, Vec<Given>)>,
     spread: u64,
     pub(crate) copied_bytes: u64,
-    /// What it said to itself.
-    to_self: VecDeque<Message>,
 }
 
 struct Request {
@@ -176,8 +174,8 @@ struct Handle {
     open: usize,
     used: Time,
     copy: Option<Copy>,
-    /// The home that waits until this node has nothing in flight to the segment; its question's number, and the end.
-    forget: Option<(Incarnation, u64, End)>,
+    /// The home that waits until this node has nothing in flight to the segment; and the end.
+    forget: Option<(QuestionId, End)>,
 }
 
 /// A value that was read.
@@ -221,8 +219,7 @@ impl Memory {
             renew_at: Time::ZERO,
             has_reported: false,
             registrar: Registrar::default(),
-            asks: Asks::default(),
-            served: BTreeMap::new(),
+            correspondence: Correspondence::default(),
             requests: BTreeMap::new(),
             under_way: 0,
             handles: BTreeMap::new(),
@@ -233,7 +230,6 @@ impl Memory {
             held_back: vec![],
             spread: 0,
             copied_bytes: 0,
-            to_self: VecDeque::new(),
         }
     }
 
@@ -243,8 +239,7 @@ impl Memory {
         self.membership.start_incarnation(me);
         self.home = Home::after(&self.home, me);
         self.registrar = Registrar::default();
-        self.asks = Asks::default();
-        self.served.clear();
+        self.correspondence = Correspondence::default();
     }
 
     /// The cluster has a newer view. When this returns the node has ended what it did in older ones (rule C3).
@@ -257,10 +252,10 @@ impl Memory {
         self.membership.enter_view(view.clone());
         self.home.view_ends();
         self.registrar.view(self.membership.me(), view);
-        self.served.retain(|asker, _| view.member(*asker).is_some());
+        self.correspondence.enter_view(view);
         for home in view.homes() {
             let until = Time::FAR;
-            self.ask(home.incarnation, Question::Key, AskOf::Key, until, out);
+            self.ask(home.incarnation, Question::Key, Purpose::Key, until, out);
         }
         self.go_on_all(out);
     }
@@ -273,10 +268,9 @@ impl Memory {
     fn forget_view(&mut self, out: &mut Vec<Action>) {
         self.forgets += u64::from(self.options.rules.windows_end_with_views);
         (self.key, self.has_reported, self.renew_at) = (None, false, Time::ZERO);
-        self.asks.clear();
+        self.correspondence.view_ends();
         self.in_flight.view_ends();
         self.held_back.clear();
-        self.to_self.clear();
         self.handles.clear();
         self.names.clear();
         self.forgotten.clear();
@@ -402,7 +396,7 @@ impl Memory {
             self.put_again(id, out);
         }
         self.give_back(out);
-        self.ask_again(out);
+        self.correspondence.ask_again(&self.membership, out);
         self.come_into_effect(out);
         self.reclaim_if_due(out);
         self.serve_self(out);
@@ -417,7 +411,7 @@ impl Memory {
         let kept = self.handles.values().filter(|handle| handle.is_idle()).map(|handle| handle.used + KEEP);
         let renewal = (self.has_no_memory() && self.membership.acts()).then_some(self.renew_at);
         let reclaim = self.home.reclaim_at().filter(|_| self.membership.acts());
-        requests.chain(kept).chain(self.asks.next_at()).chain(renewal).chain(reclaim).min()
+        requests.chain(kept).chain(self.correspondence.next_at()).chain(renewal).chain(reclaim).min()
     }
 
     /// Whether anything of this request is in flight, or may be yet; also after it was answered as unknown.
@@ -445,16 +439,13 @@ impl Memory {
         out.push(Action::Post(self.in_flight.begin(origin, home, steps), until));
     }
 
-    fn say(&mut self, to: Incarnation, message: Message, out: &mut Vec<Action>) {
-        if to == self.membership.me() {
-            return self.to_self.push_back(message);
-        }
-        out.push(Action::Send(Frame { view: self.membership.view_number(), from: self.membership.me(), to, message }));
+    fn ask(&mut self, to: Incarnation, question: Question, purpose: Purpose, until: Time, out: &mut Vec<Action>) {
+        self.correspondence.ask(to, question, purpose, until, &self.membership, out);
     }
 
     /// What it says to itself it hears at once.
     fn serve_self(&mut self, out: &mut Vec<Action>) {
-        while let Some(message) = self.to_self.pop_front() {
+        while let Some(message) = self.correspondence.next_to_self() {
             self.message(self.membership.me(), message, out);
         }
     }
@@ -505,15 +496,4 @@ impl Memory {
         self.copied_bytes -= handle.copy.as_ref().map_or(0, |copy| copy.value.bytes.len() as u64);
         Some(handle)
     }
-}
-
-/// For whom something was asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum AskOf {
-    Request(RequestId),
-    Home(SegmentId),
-    Key,
-    Report,
-    /// An allocation without a request: it is released.
-    Abandoned,
 }

@@ -6,7 +6,8 @@ use verbena_cluster::Role;
 use verbena_fabric::RegionKey;
 use verbena_terms::Time;
 
-use super::{Action, AskOf, Memory, Origin, RENEW_AGAIN};
+use super::correspondence::Purpose;
+use super::{Action, Memory, Origin, RENEW_AGAIN};
 use crate::access::Given;
 use crate::actions::{HomeAction, Stands};
 use crate::home::Home;
@@ -83,7 +84,7 @@ impl Memory {
             let led = self.home.led(&view);
             for to in view.homes().map(|member| member.incarnation) {
                 for question in self.registrar.reports(to, &view, &led) {
-                    self.ask(to, question, AskOf::Report, Time::FAR, out);
+                    self.ask(to, question, Purpose::Report, Time::FAR, out);
                 }
             }
         }
@@ -132,9 +133,9 @@ impl Memory {
         for action in actions {
             match action {
                 HomeAction::Post { id, at, steps } => self.post(Origin::Home(id), at, steps, Time::FAR, out),
-                HomeAction::Ask { id, to, question } => self.ask(to, question, AskOf::Home(id), Time::FAR, out),
-                HomeAction::Tell { to, question } => self.ask(to, question, AskOf::Abandoned, Time::FAR, out),
-                HomeAction::Reply { to, reply } => self.reply(to.from, to.number, reply, out),
+                HomeAction::Ask { id, to, question } => self.ask(to, question, Purpose::Home(id), Time::FAR, out),
+                HomeAction::Tell { to, question } => self.ask(to, question, Purpose::Abandoned, Time::FAR, out),
+                HomeAction::Reply { to, reply } => self.correspondence.reply(to, reply, &self.membership, out),
                 HomeAction::Store { at, word } => out.push(Action::Store { at, word }),
                 HomeAction::Discard { at, bytes } => out.push(Action::Discard { at, bytes }),
                 HomeAction::Note(note) => out.push(Action::Note(note)),

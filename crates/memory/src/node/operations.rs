@@ -2,7 +2,8 @@
 
 use verbena_terms::Time;
 
-use super::{Action, AskOf, Copy, Doing, LOOK_AGAIN, Memory, Origin};
+use super::correspondence::Purpose;
+use super::{Action, Copy, Doing, LOOK_AGAIN, Memory, Origin};
 use crate::access::{Outcome, Step};
 use crate::get::{Get, Got};
 use crate::layout::{End, Word, word_at};
@@ -275,7 +276,7 @@ impl Memory {
             }
             let (until, home, question) = (request.until, segment.home, Question::Notice(segment.id));
             request.stage = Doing::Stating { segment, version, stamp_ns };
-            return self.ask(home, question, AskOf::Request(id), until, out);
+            return self.ask(home, question, Purpose::Request(id), until, out);
         }
         if !self.keeps_copies(segment) {
             return self.answer(id, Answer::Value(value), out);

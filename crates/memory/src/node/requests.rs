@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use verbena_terms::{Incarnation, Time};
 
-use super::{Action, AskOf, Doing, Memory, Origin};
+use super::correspondence::Purpose;
+use super::{Action, Doing, Memory, Origin};
 use crate::access::{Outcome, Step};
 use crate::layout::{End, FREE_AT};
 use crate::request::{Answer, RequestId, Target, Wish};
@@ -68,7 +69,7 @@ impl Memory {
                 (None, None) => self.refuse(id, Refusal::Lost { id: segment }, out),
             };
         };
-        if let Some((_, _, end)) = handle.forget {
+        if let Some((_, end)) = handle.forget {
             return self.ended(id, segment, end, out);
         }
         if let Err(refusal) = wish.check_for(&handle.segment) {
@@ -99,7 +100,7 @@ impl Memory {
         request.stage = Doing::Asking(whom);
         let changes = matches!(question, Question::Release { .. } | Question::Allocate { .. });
         let until = request.until + if changes { ORPHANS } else { Duration::ZERO };
-        self.ask(to, question, AskOf::Request(id), until, out);
+        self.ask(to, question, Purpose::Request(id), until, out);
     }
 
     fn no_home(&mut self, id: RequestId, who: &str, out: &mut Vec<Action>) {
@@ -279,7 +280,7 @@ impl Memory {
         let after = SegmentId { home: Incarnation::default(), number: 0 };
         for home in homes {
             let question = Question::List { after, prefix: prefix.to_owned() };
-            self.ask(home, question, AskOf::Request(id), until, out);
+            self.ask(home, question, Purpose::Request(id), until, out);
         }
     }
 
@@ -299,7 +300,7 @@ impl Memory {
         going.extend(its_going);
         match (last, wish) {
             (Some(after), Wish::List { prefix }) if !is_last => {
-                self.ask(from, Question::List { after, prefix }, AskOf::Request(id), until, out);
+                self.ask(from, Question::List { after, prefix }, Purpose::Request(id), until, out);
             }
             _ => {
                 left.remove(&from);

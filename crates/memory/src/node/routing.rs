@@ -1,65 +1,13 @@
-//! Questions to other members, asked again until they are answered, and answered once.
-//!
-//! The fabric loses and repeats messages (rule F5). So questions are numbered at each member who is asked, which remembers what it answered to those that
-//! change something, as long as the asker says that it waits for one so old. A copy that comes later than that is dropped: it must not register a name again
-//! that was given up meanwhile.
-
-use std::collections::BTreeMap;
-use std::time::Duration;
+//! A message of a member comes to the part of the node that it is for: the home, the registrar, or what this node knows and wants itself.
 
 use verbena_terms::{Incarnation, Time};
 
-use super::{Action, AskOf, Memory};
+use super::correspondence::Purpose;
+use super::{Action, Memory};
 use crate::actions::{QuestionId, Said};
 use crate::layout::End;
 use crate::wire::{Message, Question, Reply};
 use crate::{Refusal, SegmentId};
-
-/// When a question is asked again, at first; then after twice as long, up to sixteen times that.
-const ASK_AGAIN: Duration = Duration::from_millis(10);
-
-/// What this node has asked.
-#[derive(Default)]
-pub(super) struct Asks {
-    open: BTreeMap<(Incarnation, u64), Ask>,
-    /// Numbers that were given out, at each member.
-    numbers: BTreeMap<Incarnation, u64>,
-    /// Of all questions, in the order in which they were asked.
-    asked: u64,
-}
-
-struct Ask {
-    question: Question,
-    of: AskOf,
-    until: Time,
-    again_at: Time,
-    pause: Duration,
-    order: u64,
-}
-
-impl Asks {
-    /// The view has ended: no question of it gets an answer.
-    pub(super) fn clear(&mut self) {
-        self.open.clear();
-    }
-
-    pub(super) fn next_at(&self) -> Option<Time> {
-        self.open.values().map(|ask| ask.again_at.min(ask.until)).min()
-    }
-
-    fn oldest_at(&self, to: Incarnation) -> u64 {
-        let next = self.numbers.get(&to).map_or(1, |number| number + 1);
-        // A home's key may be asked for as long as the view lasts, and it does not matter how often that is answered.
-        let mut its = self.open.range((to, 0)..=(to, u64::MAX)).filter(|(_, ask)| ask.question != Question::Key);
-        its.next().map_or(next, |((_, number), _)| *number)
-    }
-
-    /// How many were asked, and the oldest of those for requests that is open.
-    pub(super) fn span(&self) -> (u64, u64) {
-        let of_requests = self.open.values().filter(|ask| matches!(ask.of, AskOf::Request(_)));
-        (self.asked, of_requests.map(|ask| ask.order).min().unwrap_or(u64::MAX))
-    }
-}
 
 /// Which part of a member a question is for.
 enum Role {
@@ -101,111 +49,59 @@ impl Question {
     }
 }
 
-/// What a member was answered.
-#[derive(Default)]
-pub(super) struct Served {
-    /// It waits for no answer below this.
-    oldest: u64,
-    /// To questions that change something; none while they are under way.
-    replies: BTreeMap<u64, Option<Reply>>,
-}
-
 impl Memory {
-    pub(super) fn ask(&mut self, to: Incarnation, question: Question, of: AskOf, until: Time, out: &mut Vec<Action>) {
-        let number = self.asks.numbers.entry(to).or_insert(0);
-        *number += 1;
-        let number = *number;
-        self.asks.asked += 1;
-        let (order, again_at) = (self.asks.asked, self.membership.now() + ASK_AGAIN);
-        let message = Ask { question: question.clone(), of, until, again_at, pause: ASK_AGAIN, order };
-        self.asks.open.insert((to, number), message);
-        let oldest = self.asks.oldest_at(to);
-        self.say(to, Message::Ask { number, oldest, question }, out);
-    }
-
-    pub(super) fn ask_again(&mut self, out: &mut Vec<Action>) {
-        let now = self.membership.now();
-        self.asks.open.retain(|_, ask| ask.until > now);
-        let mut again = vec![];
-        for ((to, number), ask) in &mut self.asks.open {
-            if ask.again_at <= now {
-                ask.pause = (ask.pause * 2).min(16 * ASK_AGAIN);
-                ask.again_at = now + ask.pause;
-                again.push((*to, *number, ask.question.clone()));
-            }
-        }
-        for (to, number, question) in again {
-            let oldest = self.asks.oldest_at(to);
-            self.say(to, Message::Ask { number, oldest, question }, out);
-        }
-    }
-
     pub(super) fn message(&mut self, from: Incarnation, message: Message, out: &mut Vec<Action>) {
         match message {
-            Message::Ask { number, oldest, question } => self.asked(from, number, oldest, question, out),
+            Message::Ask { number, oldest, question } => self.asked(QuestionId { from, number }, oldest, question, out),
             Message::Answer { number, answer } => self.answered(from, number, answer, out),
         }
     }
 
     fn answered(&mut self, from: Incarnation, number: u64, reply: Reply, out: &mut Vec<Action>) {
-        let Some(ask) = self.asks.open.remove(&(from, number)) else { return };
-        let (_, oldest) = self.asks.span();
-        self.forgotten.retain(|_, (before, _)| *before >= oldest.min(ask.order));
-        match (ask.of, reply) {
-            (AskOf::Key, Reply::Key(key)) if key.owner == from => out.push(Action::Open(key)),
-            (AskOf::Report, _) => {
-                if let Question::Report { segments, .. } = &ask.question {
+        let Some(open) = self.correspondence.answered(from, number) else { return };
+        let oldest = self.correspondence.oldest_of_requests().unwrap_or(u64::MAX);
+        self.forgotten.retain(|_, (before, _)| *before >= oldest.min(open.order));
+        match (open.purpose, reply) {
+            (Purpose::Key, Reply::Key(key)) if key.owner == from => out.push(Action::Open(key)),
+            (Purpose::Report, _) => {
+                if let Question::Report { segments, .. } = &open.question {
                     self.registrar.was_told(segments);
                 }
             }
-            (AskOf::Home(id), reply) => {
+            (Purpose::Home(id), reply) => {
                 let Some(view) = self.membership.view().cloned() else { return };
-                self.home_acts(out, |home, actions| match ask.question {
+                self.home_acts(out, |home, actions| match open.question {
                     Question::Reserve(_) => home.reserved(id, from, reply, &view, actions),
                     Question::Where(_) => home.told_where(id, from, reply, &view, actions),
                     _ => home.answered(id, from, reply, &view, actions),
                 });
             }
-            (AskOf::Request(id), reply) if self.requests.contains_key(&id) => {
-                self.told(id, from, reply, ask.order, out);
+            (Purpose::Request(id), reply) if self.requests.contains_key(&id) => {
+                self.told(id, from, reply, open.order, out);
             }
             // It gave up.
-            (AskOf::Request(_), Reply::Segment(segment)) => {
-                if let Question::Allocate { wanted, .. } = &ask.question {
+            (Purpose::Request(_), Reply::Segment(segment)) => {
+                if let Question::Allocate { wanted, .. } = &open.question {
                     let question = Question::Release { id: segment.id, owner: wanted.owner };
-                    self.ask(from, question, AskOf::Abandoned, Time::FAR, out);
+                    self.ask(from, question, Purpose::Abandoned, Time::FAR, out);
                 }
             }
             _ => {}
         }
     }
 
-    // The other side.
-
-    fn asked(&mut self, from: Incarnation, number: u64, oldest: u64, question: Question, out: &mut Vec<Action>) {
+    fn asked(&mut self, asker: QuestionId, oldest: u64, question: Question, out: &mut Vec<Action>) {
         let is_home = self.home.is_open() && self.membership.acts();
         if question == Question::Key {
+            // A key is given however old the question is.
             if let Some(key) = self.key.clone().filter(|_| is_home) {
-                self.say(from, Message::Answer { number, answer: Reply::Key(key) }, out);
+                self.correspondence.answer(asker, Reply::Key(key), &self.membership, out);
             }
             return;
         }
-        let served = self.served.entry(from).or_default();
-        served.oldest = served.oldest.max(oldest);
-        let oldest = served.oldest;
-        served.replies = served.replies.split_off(&oldest);
-        if number < oldest {
+        if !self.correspondence.admits(asker, oldest, &self.membership, out) {
             return;
         }
-        match served.replies.get(&number) {
-            Some(Some(reply)) => {
-                let answer = reply.clone();
-                return self.say(from, Message::Answer { number, answer }, out);
-            }
-            Some(None) => return,
-            None => {}
-        }
-        let asker = QuestionId { from, number };
         let (said, actions) = match question.role() {
             Role::Home if is_home => {
                 let Some(view) = self.membership.view().cloned() else { return };
@@ -216,28 +112,27 @@ impl Memory {
             Role::Home => (self.instead_of_home(&question), vec![]),
             // What homes report it hears before it is open.
             Role::Registrar if question.is_report() || self.registrar.is_open() && self.membership.acts() => {
-                (self.registrar.on(from, question), vec![])
+                (self.registrar.on(asker.from, question), vec![])
             }
             Role::Registrar => (Said::Nothing, vec![]),
             Role::Member => {
-                // A key is given however old the question is.
                 if let Question::Forget { id, end } = question {
-                    self.forget(from, number, id, end, out);
+                    self.forget(asker, id, end, out);
                 }
                 return;
             }
         };
         match said {
             Said::Kept(reply) => {
-                self.remember(asker);
+                self.correspondence.begin(asker);
                 self.carry_out(actions, out);
-                self.reply(from, number, reply, out);
+                self.correspondence.reply(asker, reply, &self.membership, out);
             }
             Said::Later => {
-                self.remember(asker);
+                self.correspondence.begin(asker);
                 self.carry_out(actions, out);
             }
-            Said::Anew(answer) => self.say(from, Message::Answer { number, answer }, out),
+            Said::Anew(answer) => self.correspondence.answer(asker, answer, &self.membership, out),
             Said::Nothing => {}
         }
     }
@@ -253,50 +148,35 @@ impl Memory {
         }
     }
 
-    /// It is not begun twice.
-    fn remember(&mut self, asked: QuestionId) {
-        self.served.entry(asked.from).or_default().replies.insert(asked.number, None);
-    }
-
-    pub(super) fn reply(&mut self, to: Incarnation, number: u64, answer: Reply, out: &mut Vec<Action>) {
-        if let Some(served) = self.served.get_mut(&to)
-            && number >= served.oldest
-        {
-            served.replies.insert(number, Some(answer.clone()));
-        }
-        self.say(to, Message::Answer { number, answer }, out);
-    }
-
     /// A segment has come to its end. Its home gets the answer when this node has nothing in flight to it.
-    fn forget(&mut self, from: Incarnation, number: u64, id: SegmentId, end: End, out: &mut Vec<Action>) {
+    fn forget(&mut self, asker: QuestionId, id: SegmentId, end: End, out: &mut Vec<Action>) {
         // What is in its own memory it is asked by itself to forget, maybe more than once.
         let is_first = self.handles.get(&id).is_none_or(|handle| handle.forget.is_none());
-        self.forgets +=
-            u64::from(is_first && from == self.membership.me() && self.options.rules.windows_end_with_segments);
+        let is_own = asker.from == self.membership.me();
+        self.forgets += u64::from(is_first && is_own && self.options.rules.windows_end_with_segments);
         // An answer given before belongs to an open question. Without open questions, no such answer can arrive.
-        let (asked, oldest) = self.asks.span();
-        if oldest != u64::MAX {
-            self.forgotten.insert(id, (asked, end));
+        if self.correspondence.oldest_of_requests().is_some() {
+            self.forgotten.insert(id, (self.correspondence.asked(), end));
         }
         match self.handles.get_mut(&id) {
             Some(handle) => {
-                handle.forget = Some((from, number, end));
+                handle.forget = Some((asker, end));
                 self.forget_if_idle(id, out);
             }
-            None => self.say(from, Message::Answer { number, answer: Reply::Done }, out),
+            None => self.correspondence.answer(asker, Reply::Done, &self.membership, out),
         }
     }
 
     pub(super) fn forget_if_idle(&mut self, id: SegmentId, out: &mut Vec<Action>) {
         let Some(handle) = self.handles.get(&id).filter(|handle| handle.open == 0) else { return };
-        let Some((from, number, end)) = handle.forget else { return };
+        let Some((asker, end)) = handle.forget else { return };
         // What waits here finds that.
         let waiting: Vec<_> = handle.puts.iter().copied().collect();
         for request in waiting {
             self.ended(request, id, end, out);
         }
         self.drop_handle(id);
-        self.say(from, Message::Answer { number, answer: Reply::Done }, out);
+        self.correspondence.answer(asker, Reply::Done, &self.membership, out);
         if end == End::Moved {
             self.go_on_all(out);
         }
@@ -307,7 +187,10 @@ impl Memory {
 #[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
     use crate::dialogue::{Node, segment};
+    use crate::node::correspondence::ASK_AGAIN;
     use crate::request::RequestId;
     use crate::wire::Token;
 
@@ -325,8 +208,8 @@ mod tests {
         // The home was asked for its key, and has none to give as long as there is no memory for it.
         assert_eq!((1..100).map(|number| forget(&mut node, number)).max(), Some(0));
         let ask = |node: &mut Node| {
-            let of = AskOf::Request(RequestId(1));
-            node.does(|memory, _, out| memory.ask(home, Question::Where(id(1)), of, Time::FAR, out));
+            let purpose = Purpose::Request(RequestId(1));
+            node.does(|memory, _, out| memory.ask(home, Question::Where(id(1)), purpose, Time::FAR, out));
             match node.messages().pop() {
                 Some((_, Message::Ask { number, .. })) => number,
                 other => panic!("{other:?}"),
@@ -346,7 +229,7 @@ mod tests {
         node.messages();
         let ask = |node: &mut Node| {
             let until = node.now + ASK_AGAIN;
-            node.does(|memory, _, out| memory.ask(home, Question::Leave(id(1)), AskOf::Abandoned, until, out));
+            node.does(|memory, _, out| memory.ask(home, Question::Leave(id(1)), Purpose::Abandoned, until, out));
             match node.messages().pop() {
                 Some((_, Message::Ask { number, oldest, .. })) => (number, oldest),
                 other => panic!("{other:?}"),
