@@ -6,6 +6,7 @@
 //! before any home copied its memory into the next view's.
 
 mod correspondence;
+mod handles;
 mod hosting;
 mod in_flight;
 mod membership;
@@ -13,7 +14,7 @@ mod operations;
 mod requests;
 mod routing;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,20 +23,20 @@ use verbena_fabric::RegionKey;
 use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use self::correspondence::{Correspondence, Purpose};
+use self::handles::Handles;
 pub use self::hosting::Standing;
 use self::in_flight::{InFlight, Origin};
 use self::membership::Membership;
 use crate::access::{Given, Outcome, Post, PostId, Step};
-use crate::actions::{QuestionId, Renewal};
+use crate::actions::Renewal;
 use crate::get::Get;
 use crate::home::Home;
 use crate::home::Note;
-use crate::layout::End;
-use crate::put::{Known, Put};
+use crate::put::Put;
 use crate::registrar::Registrar;
 use crate::request::{Answer, RequestId, Wish};
 use crate::wire::{Frame, Question};
-use crate::{MemoryOptions, Refusal, Segment, SegmentId, SegmentName};
+use crate::{MemoryOptions, Refusal, Segment, SegmentId};
 
 /// Requests that may be open at a node.
 pub(crate) const REQUESTS: usize = 8192;
@@ -43,12 +44,8 @@ pub(crate) const REQUESTS: usize = 8192;
 const UNDER_WAY: u64 = 256 << 20;
 /// Values up to so long are not counted: they are let in however much is under way, and their number bounds them.
 const SHORT: u64 = 16 << 10;
-/// Segments that a node remembers.
-const HANDLES: usize = 65_536;
 /// When a put that found no free slot looks again.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// After so long without a put a node gives the slot back.
-const KEEP: Duration = Duration::from_millis(50);
 /// When a home that found no memory for a view tries again.
 const RENEW_AGAIN: Duration = Duration::from_secs(1);
 
@@ -99,17 +96,11 @@ pub struct Memory {
     requests: BTreeMap<RequestId, Request>,
     /// Bytes of the long values of all of them.
     under_way: u64,
-    handles: BTreeMap<SegmentId, Handle>,
-    names: BTreeMap<SegmentName, SegmentId>,
-    /// What has come to its end, while an older answer may still speak of it: until no question is open that is older than this.
-    forgotten: BTreeMap<SegmentId, (u64, End)>,
-    /// How often anything was forgotten of which a program may read the value in this node's memory.
-    forgets: u64,
+    handles: Handles,
     in_flight: InFlight,
     /// What was done for its home while it had no lease.
     held_back: Vec<(SegmentId, Vec<Given>)>,
     spread: u64,
-    pub(crate) copied_bytes: u64,
 }
 
 struct Request {
@@ -164,27 +155,6 @@ enum Doing {
     Pausing(Put, Time),
 }
 
-/// A segment, as this node knows it.
-struct Handle {
-    segment: Segment,
-    known: Known,
-    /// Puts of this node, of which the first is at work.
-    puts: VecDeque<RequestId>,
-    /// Posts that are on their way to it.
-    open: usize,
-    used: Time,
-    copy: Option<Copy>,
-    /// The home that waits until this node has nothing in flight to the segment; and the end.
-    forget: Option<(QuestionId, End)>,
-}
-
-/// A value that was read.
-struct Copy {
-    value: crate::Value,
-    /// It was the segment's then, or later.
-    since: Time,
-}
-
 impl Request {
     /// From now on the request carries `bytes` bytes of a value, of all that are under way.
     ///
@@ -198,13 +168,6 @@ impl Request {
         }
         (self.takes, *under_way) = (bytes, others + bytes);
         Ok(())
-    }
-}
-
-impl Handle {
-    /// Whether it has a slot that is not in use at the moment.
-    fn is_idle(&self) -> bool {
-        self.known.kept.is_some() && self.puts.is_empty() && self.open == 0
     }
 }
 
@@ -222,14 +185,10 @@ impl Memory {
             correspondence: Correspondence::default(),
             requests: BTreeMap::new(),
             under_way: 0,
-            handles: BTreeMap::new(),
-            names: BTreeMap::new(),
-            forgotten: BTreeMap::new(),
-            forgets: 0,
+            handles: Handles::new(options),
             in_flight: InFlight::default(),
             held_back: vec![],
             spread: 0,
-            copied_bytes: 0,
         }
     }
 
@@ -262,19 +221,15 @@ impl Memory {
 
     /// Grows before something else can be where a segment was in this node's memory: before its part in a view ends, and before what was there is used again or works elsewhere.
     pub fn forgets(&self) -> u64 {
-        self.forgets
+        self.handles.forgets()
     }
 
     fn forget_view(&mut self, out: &mut Vec<Action>) {
-        self.forgets += u64::from(self.options.rules.windows_end_with_views);
         (self.key, self.has_reported, self.renew_at) = (None, false, Time::ZERO);
         self.correspondence.view_ends();
         self.in_flight.view_ends();
         self.held_back.clear();
-        self.handles.clear();
-        self.names.clear();
-        self.forgotten.clear();
-        self.copied_bytes = 0;
+        self.handles.view_ends();
         let ids: Vec<RequestId> = self.requests.keys().copied().collect();
         for id in ids {
             let Some(request) = self.requests.get_mut(&id) else { continue };
@@ -334,6 +289,11 @@ impl Memory {
         self.serve_self(out);
     }
 
+    /// Bytes of the values of others' segments that it keeps.
+    pub(crate) fn copied_bytes(&self) -> u64 {
+        self.handles.copied_bytes()
+    }
+
     /// Bytes of the long values that are on their way between programs and homes.
     pub fn under_way(&self) -> u64 {
         self.under_way
@@ -360,10 +320,8 @@ impl Memory {
     pub fn completed(&mut self, post: PostId, outcome: Outcome, now: Time, out: &mut Vec<Action>) {
         self.membership.set_now(now);
         let Some(origin) = self.in_flight.end(post) else { return };
-        if let Some(id) = origin.segment()
-            && let Some(handle) = self.handles.get_mut(&id)
-        {
-            handle.open -= 1;
+        if let Some(id) = origin.segment() {
+            self.handles.post_ended(id);
         }
         match (origin, outcome) {
             (Origin::Request(id, segment), outcome) => self.worked(id, segment, outcome, out),
@@ -408,10 +366,14 @@ impl Memory {
             Doing::Pausing(_, until) => until.min(request.until),
             _ => request.until,
         });
-        let kept = self.handles.values().filter(|handle| handle.is_idle()).map(|handle| handle.used + KEEP);
         let renewal = (self.has_no_memory() && self.membership.acts()).then_some(self.renew_at);
         let reclaim = self.home.reclaim_at().filter(|_| self.membership.acts());
-        requests.chain(kept).chain(self.correspondence.next_at()).chain(renewal).chain(reclaim).min()
+        requests
+            .chain(self.handles.give_back_at())
+            .chain(self.correspondence.next_at())
+            .chain(renewal)
+            .chain(reclaim)
+            .min()
     }
 
     /// Whether anything of this request is in flight, or may be yet; also after it was answered as unknown.
@@ -427,14 +389,8 @@ impl Memory {
     // Within.
 
     fn post(&mut self, origin: Origin, home: Incarnation, steps: Vec<Step>, until: Time, out: &mut Vec<Action>) {
-        if let Some(segment) = origin.segment()
-            && let Some(handle) = self.handles.get_mut(&segment)
-        {
-            handle.open += 1;
-            // A request that only gets keeps no slot from others.
-            if !handle.puts.is_empty() {
-                handle.used = self.membership.now();
-            }
+        if let Some(segment) = origin.segment() {
+            self.handles.post_begins(segment, self.membership.now());
         }
         out.push(Action::Post(self.in_flight.begin(origin, home, steps), until));
     }
@@ -458,42 +414,8 @@ impl Memory {
 
     /// Slots that were not used for a while are free for others.
     fn give_back(&mut self, out: &mut Vec<Action>) {
-        let idle = |handle: &Handle| handle.is_idle() && self.membership.now() >= handle.used + KEEP;
-        let idle: Vec<SegmentId> = self.handles.iter().filter(|(_, handle)| idle(handle)).map(|(id, _)| *id).collect();
-        for id in idle {
-            let Some(handle) = self.handles.get_mut(&id) else { continue };
-            let Some(slot) = handle.known.kept.take() else { continue };
-            let at = crate::layout::claims_at(handle.segment.control);
-            // The bit is this node's: taking it away as a number changes no other.
-            let steps = vec![Step::Add(at, (1u64 << slot).wrapping_neg())];
-            let home = handle.segment.home;
-            self.post(Origin::GiveBack(id), home, steps, Time::FAR, out);
+        for (id, home, step) in self.handles.give_back(self.membership.now()) {
+            self.post(Origin::GiveBack(id), home, vec![step], Time::FAR, out);
         }
-    }
-
-    /// A segment that this node works on from now on.
-    fn learn(&mut self, segment: Segment) {
-        if self.handles.len() >= HANDLES {
-            let idle = |handle: &Handle| handle.open == 0 && handle.puts.is_empty() && handle.known.kept.is_none();
-            if let Some(id) = self.handles.iter().find(|(_, handle)| idle(handle)).map(|(id, _)| *id) {
-                self.drop_handle(id);
-            }
-        }
-        if let Some(name) = &segment.wanted.name {
-            self.names.insert(name.clone(), segment.id);
-        }
-        let known = Known { claims: 1, ..Known::default() };
-        let (puts, used) = (VecDeque::new(), self.membership.now());
-        let handle = Handle { segment, known, puts, open: 0, used, copy: None, forget: None };
-        self.handles.entry(handle.segment.id).or_insert(handle);
-    }
-
-    fn drop_handle(&mut self, id: SegmentId) -> Option<Handle> {
-        let handle = self.handles.remove(&id)?;
-        if let Some(name) = handle.segment.wanted.name.as_ref().filter(|name| self.names.get(name) == Some(&id)) {
-            self.names.remove(name);
-        }
-        self.copied_bytes -= handle.copy.as_ref().map_or(0, |copy| copy.value.bytes.len() as u64);
-        Some(handle)
     }
 }

@@ -212,7 +212,7 @@ mod tests {
         let here = Segment { home: rank(2), ..segment() };
         let (target, user) = (Target::Id(here.id), here.wanted.owner);
         node.does(|memory, now, out| {
-            memory.learn(here.clone());
+            memory.handles.learn(here.clone(), now);
             memory.request(id, Wish::Window { target, user }, until, now, out);
         });
         let is_answer = |action: &Action| matches!(action, Action::Answer(..));

@@ -3,7 +3,8 @@
 use verbena_terms::Time;
 
 use super::correspondence::Purpose;
-use super::{Action, Copy, Doing, LOOK_AGAIN, Memory, Origin};
+use super::handles::CachedValue;
+use super::{Action, Doing, LOOK_AGAIN, Memory, Origin};
 use crate::access::{Outcome, Step};
 use crate::get::{Get, Got};
 use crate::layout::{End, Word, word_at};
@@ -17,10 +18,9 @@ impl Memory {
     pub(super) fn operate(&mut self, id: RequestId, segment: SegmentId, wish: &Wish, out: &mut Vec<Action>) {
         match wish {
             Wish::Put { offset, bytes, named, stamp_ns, .. } => {
-                let Some(handle) = self.handles.get_mut(&segment) else { return };
-                handle.puts.push_back(id);
+                let Some(handle) = self.handles.get_mut(segment) else { return };
                 let put = Put::new(*offset, bytes.clone(), *named, *stamp_ns);
-                let is_first = handle.puts.len() == 1;
+                let is_first = handle.queue_put(id);
                 let Some(request) = self.requests.get_mut(&id) else { return };
                 request.stage = if is_first { Doing::Putting(put) } else { Doing::Queued };
                 if is_first && self.begin_put(id, segment, out) {
@@ -29,7 +29,7 @@ impl Memory {
             }
             Wish::Get { .. } | Wish::Stat { .. } => self.begin_get(id, segment, out),
             Wish::Window { .. } => {
-                let Some(segment) = self.handles.get(&segment).map(|handle| handle.segment.clone()) else { return };
+                let Some(segment) = self.handles.get(segment).map(|handle| handle.segment().clone()) else { return };
                 if segment.home != self.membership.me() {
                     self.refuse(id, Refusal::Elsewhere { id: segment.id, home: segment.home }, out);
                 } else if self.key.is_some() {
@@ -47,11 +47,11 @@ impl Memory {
 
     fn begin_get(&mut self, id: RequestId, segment: SegmentId, out: &mut Vec<Action>) {
         let (rules, now) = (self.options.rules, self.membership.now());
-        let Some(handle) = self.handles.get(&segment) else { return };
-        let coherence = handle.segment.wanted.coherence;
+        let Some(handle) = self.handles.get(segment) else { return };
+        let coherence = handle.segment().wanted.coherence;
         let Some(request) = self.requests.get_mut(&id) else { return };
         let is_get = matches!(request.wish, Wish::Get { .. });
-        if let Some(copy) = handle.copy.as_ref().filter(|_| is_get) {
+        if let Some(copy) = handle.copy().filter(|_| is_get) {
             let is_young = coherence.patience().is_some_and(|patience| now.since(copy.since) <= patience);
             let is_unasked = matches!(coherence, Coherence::Delta(_)) && !rules.delta_compared
                 || coherence == Coherence::Strict && !rules.word_read;
@@ -60,7 +60,7 @@ impl Memory {
             }
             if let Coherence::Delta(_) = coherence {
                 request.stage = Doing::Comparing;
-                let steps = vec![Step::ReadWord(word_at(handle.segment.control))];
+                let steps = vec![Step::ReadWord(word_at(handle.segment().control))];
                 return self.post_for(id, segment, steps, out);
             }
         }
@@ -69,8 +69,8 @@ impl Memory {
 
     fn read_value(&mut self, id: RequestId, segment: SegmentId, out: &mut Vec<Action>) {
         let keeps = self.keeps_copies(segment);
-        let (Some(handle), Some(request)) = (self.handles.get(&segment), self.requests.get_mut(&id)) else { return };
-        let (all, guess) = (handle.segment.wanted.bytes, handle.known.word);
+        let (Some(handle), Some(request)) = (self.handles.get(segment), self.requests.get_mut(&id)) else { return };
+        let (all, guess) = (handle.segment().wanted.bytes, handle.word());
         let (get, bytes) = match &request.wish {
             // All of it, for the copy.
             Wish::Get { .. } if keeps => (Get::new(0, all, guess), all),
@@ -83,20 +83,20 @@ impl Memory {
         if let Err(refusal) = request.takes(bytes, &mut self.under_way) {
             return self.refuse(id, refusal, out);
         }
-        let steps = get.steps(&handle.segment);
+        let steps = get.steps(handle.segment());
         request.stage = Doing::Getting { get, since: self.membership.now() };
         self.post_for(id, segment, steps, out);
     }
 
     fn keeps_copies(&self, segment: SegmentId) -> bool {
-        let coherence = self.handles.get(&segment).map(|handle| handle.segment.wanted.coherence);
+        let coherence = self.handles.get(segment).map(|handle| handle.segment().wanted.coherence);
         coherence.is_some_and(|coherence| {
             coherence.has_copies() || coherence == Coherence::Strict && !self.options.rules.word_read
         })
     }
 
     fn serve_copy(&mut self, id: RequestId, segment: SegmentId, out: &mut Vec<Action>) {
-        let copy = self.handles.get(&segment).and_then(|handle| handle.copy.as_ref());
+        let copy = self.handles.get(segment).and_then(|handle| handle.copy());
         let (Some(copy), Some(request)) = (copy, self.requests.get(&id)) else { return };
         let value = part_of(&copy.value, &request.wish);
         self.answer(id, Answer::Value(value), out);
@@ -107,11 +107,11 @@ impl Memory {
     /// Whether it is over at once.
     fn begin_put(&mut self, id: RequestId, segment: SegmentId, out: &mut Vec<Action>) -> bool {
         let rules = self.options.rules;
-        let (Some(handle), Some(request)) = (self.handles.get_mut(&segment), self.requests.get_mut(&id)) else {
+        let (Some(handle), Some(request)) = (self.handles.get_mut(segment), self.requests.get_mut(&id)) else {
             return false;
         };
         // What puts a part into a value holds the whole of it.
-        let wanted = &handle.segment.wanted;
+        let wanted = &handle.segment().wanted;
         let whole = if wanted.coherence == Coherence::Null { 0 } else { wanted.bytes };
         let its = request.wish.bytes().unwrap_or_default();
         if let Err(refusal) = request.takes(its.max(whole), &mut self.under_way) {
@@ -119,7 +119,8 @@ impl Memory {
             return true;
         }
         let Doing::Putting(put) = &mut request.stage else { return false };
-        let next = put.begin(&handle.segment, &mut handle.known, rules);
+        let (target, known) = handle.words();
+        let next = put.begin(target, known, rules);
         self.put_goes_on(id, segment, next, out)
     }
 
@@ -148,7 +149,7 @@ impl Memory {
                 }
             }
             Next::Put(version) => {
-                self.drop_copy(segment);
+                self.handles.drop_copy(segment);
                 let answer =
                     if self.membership.acts() { Answer::Put(version) } else { Answer::Refused(Refusal::Unknown) };
                 self.answer(id, answer, out);
@@ -168,13 +169,8 @@ impl Memory {
     pub(super) fn put_ended(&mut self, segment: SegmentId, id: RequestId, out: &mut Vec<Action>) {
         let mut ended = id;
         loop {
-            let Some(handle) = self.handles.get_mut(&segment) else { return };
-            if handle.puts.front() != Some(&ended) {
-                return handle.puts.retain(|other| *other != ended);
-            }
-            handle.puts.pop_front();
-            // What is on its way to a segment that is about to be forgotten ends, and nothing is begun.
-            let Some(next) = handle.puts.front().copied().filter(|_| handle.forget.is_none()) else { return };
+            let Some(handle) = self.handles.get_mut(segment) else { return };
+            let Some(next) = handle.put_ended(ended) else { return };
             if let Some(request) = self.requests.get_mut(&next)
                 && let Wish::Put { offset, bytes, named, stamp_ns, .. } = &request.wish
             {
@@ -192,8 +188,7 @@ impl Memory {
         let Some(request) = self.requests.get_mut(&id) else { return };
         let Doing::Pausing(put, _) = std::mem::replace(&mut request.stage, Doing::Queued) else { return };
         request.stage = Doing::Putting(put);
-        let at = self.handles.iter().find(|(_, handle)| handle.puts.front() == Some(&id)).map(|(at, _)| *at);
-        if let Some(segment) = at.filter(|segment| self.begin_put(id, *segment, out)) {
+        if let Some(segment) = self.handles.queue_of(id).filter(|segment| self.begin_put(id, *segment, out)) {
             self.put_ended(segment, id, out);
         }
     }
@@ -202,14 +197,14 @@ impl Memory {
 
     /// At the home of its segment.
     fn post_for(&mut self, id: RequestId, segment: SegmentId, steps: Vec<Step>, out: &mut Vec<Action>) {
-        let Some(home) = self.handles.get(&segment).map(|handle| handle.segment.home) else { return };
+        let Some(home) = self.handles.get(segment).map(|handle| handle.segment().home) else { return };
         let until = self.until(id);
         self.post(Origin::Request(id, segment), home, steps, until, out);
     }
 
     pub(super) fn worked(&mut self, id: RequestId, segment: SegmentId, outcome: Outcome, out: &mut Vec<Action>) {
         let (acts, rules) = (self.membership.acts(), self.options.rules);
-        let (Some(request), Some(handle)) = (self.requests.get_mut(&id), self.handles.get_mut(&segment)) else {
+        let (Some(request), Some(handle)) = (self.requests.get_mut(&id), self.handles.get_mut(segment)) else {
             return;
         };
         let given = match outcome {
@@ -218,7 +213,8 @@ impl Memory {
         };
         match &mut request.stage {
             Doing::Putting(put) => {
-                let next = put.completed(&handle.segment, &mut handle.known, rules, given);
+                let (target, known) = handle.words();
+                let next = put.completed(target, known, rules, given);
                 if self.put_goes_on(id, segment, next, out) {
                     self.put_ended(segment, id, out);
                 }
@@ -227,28 +223,32 @@ impl Memory {
             Doing::Comparing | Doing::Getting { .. } if !acts => request.stage = Doing::Waiting("a lease"),
             Doing::Comparing => {
                 let word = Word::from_bits(given.first().map_or(0, |given| given.word()));
-                let Coherence::Delta(most) = handle.segment.wanted.coherence else { return };
-                handle.known.word = word;
+                let Coherence::Delta(most) = handle.segment().wanted.coherence else { return };
+                handle.set_word(word);
                 if let Some(end) = word.end() {
-                    return self.ended(id, segment, end, out);
+                    let refusal = handle.segment().ended(end);
+                    return self.ended(id, end, refusal, out);
                 }
-                match handle.copy.as_ref().map(|copy| copy.value.version) {
+                match handle.copy().map(|copy| copy.value.version) {
                     Some(version) if word.version().saturating_sub(version) <= u64::from(most) => {
                         self.serve_copy(id, segment, out);
                     }
                     _ => self.read_value(id, segment, out),
                 }
             }
-            Doing::Getting { get, since } => match get.completed(&handle.segment, rules, given) {
-                Got::Ended(end) => self.ended(id, segment, end, out),
+            Doing::Getting { get, since } => match get.completed(handle.segment(), rules, given) {
+                Got::Ended(end) => {
+                    let refusal = handle.segment().ended(end);
+                    self.ended(id, end, refusal, out);
+                }
                 Got::Again => {
-                    let steps = get.steps(&handle.segment);
+                    let steps = get.steps(handle.segment());
                     *since = self.membership.now();
                     self.post_for(id, segment, steps, out);
                 }
                 Got::Value(value, word) => {
                     let since = if rules.age_from_question { *since } else { self.membership.now() };
-                    handle.known.word = word;
+                    handle.set_word(word);
                     let is_any_going = get.is_any_going;
                     self.got(id, segment, value, since, is_any_going, out);
                 }
@@ -269,8 +269,8 @@ impl Memory {
         let Some(request) = self.requests.get_mut(&id) else { return };
         let wish = request.wish.clone();
         if matches!(wish, Wish::Stat { .. }) {
-            let Some(handle) = self.handles.get(&segment) else { return };
-            let (segment, version, stamp_ns) = (handle.segment.clone(), value.version, value.stamp_ns);
+            let Some(handle) = self.handles.get(segment) else { return };
+            let (segment, version, stamp_ns) = (handle.segment().clone(), value.version, value.stamp_ns);
             if !is_any_going {
                 return self.answer(id, Answer::Stat { segment, version, stamp_ns, goes_in: None }, out);
             }
@@ -282,17 +282,16 @@ impl Memory {
             return self.answer(id, Answer::Value(value), out);
         }
         let part = part_of(&value, &wish);
-        self.keep_copy(segment, Copy { value, since });
+        self.handles.keep_copy(segment, CachedValue { value, since });
         self.answer(id, Answer::Value(part), out);
     }
 
     /// Its segment has come to its end, or waits to be found elsewhere.
-    pub(super) fn ended(&mut self, id: RequestId, segment: SegmentId, end: End, out: &mut Vec<Action>) {
+    pub(super) fn ended(&mut self, id: RequestId, end: End, refusal: Refusal, out: &mut Vec<Action>) {
         if let Some(request) = self.requests.get_mut(&id).filter(|_| end == End::Moved) {
             request.stage = Doing::Waiting("its segment, which is moved");
             return;
         }
-        let Some(refusal) = self.handles.get(&segment).map(|handle| handle.segment.ended(end)) else { return };
         self.refuse(id, refusal, out);
     }
 
@@ -301,9 +300,9 @@ impl Memory {
         let is_unknown = is_gone && matches!(&request.stage, Doing::Putting(put) if put.is_publishing());
         match &request.stage {
             Doing::Putting(_) => {
-                if let Some(handle) = self.handles.get_mut(&segment).filter(|_| is_unknown) {
+                if let Some(handle) = self.handles.get_mut(segment).filter(|_| is_unknown) {
                     // Its slot may be the value's.
-                    handle.known.kept = None;
+                    handle.loses_slot();
                 }
                 let why = "the segment's home".into();
                 let refusal = if is_unknown { Refusal::Unknown } else { Refusal::TimedOut { why } };
@@ -313,31 +312,6 @@ impl Memory {
             // The view is about to end.
             _ if is_gone => request.stage = Doing::Waiting("a view in effect"),
             _ => self.out_of_time(id, out),
-        }
-    }
-
-    // Copies.
-
-    fn keep_copy(&mut self, segment: SegmentId, copy: Copy) {
-        self.drop_copy(segment);
-        let bytes = copy.value.bytes.len() as u64;
-        if bytes > self.options.copies_bytes {
-            return;
-        }
-        if self.copied_bytes + bytes > self.options.copies_bytes {
-            // Whatever is wanted again is read again.
-            self.handles.values_mut().for_each(|handle| handle.copy = None);
-            self.copied_bytes = 0;
-        }
-        if let Some(handle) = self.handles.get_mut(&segment) {
-            handle.copy = Some(copy);
-            self.copied_bytes += bytes;
-        }
-    }
-
-    fn drop_copy(&mut self, segment: SegmentId) {
-        if let Some(copy) = self.handles.get_mut(&segment).and_then(|handle| handle.copy.take()) {
-            self.copied_bytes -= copy.value.bytes.len() as u64;
         }
     }
 }

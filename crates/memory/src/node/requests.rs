@@ -1,6 +1,6 @@
 //! How a request comes to its answer: its segment is found, and then its operation begun.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use verbena_terms::{Incarnation, Time};
@@ -43,7 +43,7 @@ impl Memory {
             Wish::Reclaim { .. } => {}
             wish => match wish.target() {
                 Some((Target::Id(segment), _)) => self.go_on_at(id, *segment, &wish, out),
-                Some((Target::Name(name), _)) => match self.names.get(name).copied() {
+                Some((Target::Name(name), _)) => match self.handles.named(name) {
                     Some(segment) => self.go_on_at(id, segment, &wish, out),
                     None => {
                         let to = self.membership.view().and_then(|view| name.registrar(view));
@@ -57,7 +57,7 @@ impl Memory {
     }
 
     fn go_on_at(&mut self, id: RequestId, segment: SegmentId, wish: &Wish, out: &mut Vec<Action>) {
-        let Some(handle) = self.handles.get(&segment) else {
+        let Some(handle) = self.handles.get(segment) else {
             let Some(view) = self.membership.view() else { return };
             let (maker, registrar) = (view.member(segment.home).map(|_| segment.home), registrar_of(segment, view));
             return match (maker, registrar) {
@@ -69,15 +69,16 @@ impl Memory {
                 (None, None) => self.refuse(id, Refusal::Lost { id: segment }, out),
             };
         };
-        if let Some((_, end)) = handle.forget {
-            return self.ended(id, segment, end, out);
+        if let Some(end) = handle.end() {
+            let refusal = handle.segment().ended(end);
+            return self.ended(id, end, refusal, out);
         }
-        if let Err(refusal) = wish.check_for(&handle.segment) {
+        if let Err(refusal) = wish.check_for(handle.segment()) {
             return self.refuse(id, refusal, out);
         }
         match wish {
             Wish::Release { user, .. } => {
-                let (home, question) = (handle.segment.home, Question::Release { id: segment, owner: *user });
+                let (home, question) = (handle.segment().home, Question::Release { id: segment, owner: *user });
                 if let Some(request) = self.requests.get_mut(&id) {
                     request.asked_at = Some(home);
                 }
@@ -126,14 +127,12 @@ impl Memory {
             }
             (_, Reply::Segment(segment)) => {
                 // Of one that has come to its end since it was asked for, nothing is believed.
-                if let Some((before, end)) = self.forgotten.get(&segment.id)
-                    && order <= *before
-                {
-                    let refusal = segment.ended(*end);
-                    return if *end == End::Moved { self.go_on(id, out) } else { self.refuse(id, refusal, out) };
+                if let Some(end) = self.handles.end_since(segment.id, order) {
+                    let refusal = segment.ended(end);
+                    return if end == End::Moved { self.go_on(id, out) } else { self.refuse(id, refusal, out) };
                 }
                 let is_made = matches!(request.wish, Wish::Allocate { .. });
-                self.learn(segment.clone());
+                self.handles.learn(segment.clone(), self.membership.now());
                 if is_made {
                     self.answer(id, Answer::Allocated(segment), out);
                 } else {
@@ -350,10 +349,9 @@ impl Memory {
             Doing::Queued => "other puts of this node to the segment",
             Doing::Pausing(..) => "a slot of the segment that no other writer fills",
         };
-        let puts: BTreeSet<SegmentId> =
-            self.handles.iter().filter(|(_, handle)| handle.puts.contains(&id)).map(|(at, _)| *at).collect();
+        let queue = self.handles.queue_of(id);
         self.refuse(id, Refusal::TimedOut { why: why.into() }, out);
-        for segment in puts {
+        if let Some(segment) = queue {
             self.put_ended(segment, id, out);
         }
     }

@@ -3,6 +3,7 @@
 use verbena_terms::{Incarnation, Time};
 
 use super::correspondence::Purpose;
+use super::handles::Farewell;
 use super::{Action, Memory};
 use crate::actions::{QuestionId, Said};
 use crate::layout::End;
@@ -60,7 +61,7 @@ impl Memory {
     fn answered(&mut self, from: Incarnation, number: u64, reply: Reply, out: &mut Vec<Action>) {
         let Some(open) = self.correspondence.answered(from, number) else { return };
         let oldest = self.correspondence.oldest_of_requests().unwrap_or(u64::MAX);
-        self.forgotten.retain(|_, (before, _)| *before >= oldest.min(open.order));
+        self.handles.answered_before(oldest.min(open.order));
         match (open.purpose, reply) {
             (Purpose::Key, Reply::Key(key)) if key.owner == from => out.push(Action::Open(key)),
             (Purpose::Report, _) => {
@@ -150,32 +151,25 @@ impl Memory {
 
     /// A segment has come to its end. Its home gets the answer when this node has nothing in flight to it.
     fn forget(&mut self, asker: QuestionId, id: SegmentId, end: End, out: &mut Vec<Action>) {
-        // What is in its own memory it is asked by itself to forget, maybe more than once.
-        let is_first = self.handles.get(&id).is_none_or(|handle| handle.forget.is_none());
         let is_own = asker.from == self.membership.me();
-        self.forgets += u64::from(is_first && is_own && self.options.rules.windows_end_with_segments);
+        let is_known = self.handles.forget(id, end, asker, is_own);
         // An answer given before belongs to an open question. Without open questions, no such answer can arrive.
         if self.correspondence.oldest_of_requests().is_some() {
-            self.forgotten.insert(id, (self.correspondence.asked(), end));
+            self.handles.remember_end(id, end, self.correspondence.asked());
         }
-        match self.handles.get_mut(&id) {
-            Some(handle) => {
-                handle.forget = Some((asker, end));
-                self.forget_if_idle(id, out);
-            }
-            None => self.correspondence.answer(asker, Reply::Done, &self.membership, out),
+        if is_known {
+            self.forget_if_idle(id, out);
+        } else {
+            self.correspondence.answer(asker, Reply::Done, &self.membership, out);
         }
     }
 
     pub(super) fn forget_if_idle(&mut self, id: SegmentId, out: &mut Vec<Action>) {
-        let Some(handle) = self.handles.get(&id).filter(|handle| handle.open == 0) else { return };
-        let Some((asker, end)) = handle.forget else { return };
+        let Some(Farewell { segment, end, puts, asker }) = self.handles.drop_if_ended(id) else { return };
         // What waits here finds that.
-        let waiting: Vec<_> = handle.puts.iter().copied().collect();
-        for request in waiting {
-            self.ended(request, id, end, out);
+        for request in puts {
+            self.ended(request, end, segment.ended(end), out);
         }
-        self.drop_handle(id);
         self.correspondence.answer(asker, Reply::Done, &self.membership, out);
         if end == End::Moved {
             self.go_on_all(out);
@@ -203,7 +197,7 @@ mod tests {
         let (home, mut node) = (Incarnation::new(2, 1), Node::of(1, &[1, 2]));
         let forget = |node: &mut Node, number| {
             node.asked(2, number, Question::Forget { id: id(number), end: End::Released });
-            node.memory.forgotten.len()
+            node.memory.handles.ends()
         };
         // The home was asked for its key, and has none to give as long as there is no memory for it.
         assert_eq!((1..100).map(|number| forget(&mut node, number)).max(), Some(0));
@@ -220,7 +214,7 @@ mod tests {
         node.hears(2, Message::Answer { number: first, answer: Reply::Done });
         let second = ask(&mut node);
         node.hears(2, Message::Answer { number: second, answer: Reply::Done });
-        assert_eq!(node.memory.forgotten.len(), 0, "what was asked later knows of it");
+        assert_eq!(node.memory.handles.ends(), 0, "what was asked later knows of it");
     }
 
     #[test]

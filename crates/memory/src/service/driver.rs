@@ -122,7 +122,7 @@ impl Host<Memory> for MemoryHost {
     /// Sets the metrics of its copies and of what is in flight, and of the node's share, if that has changed.
     fn idle(&mut self, memory: &Memory) {
         let gauges = &self.metrics;
-        gauges.copies.set(memory.copied_bytes as i64);
+        gauges.copies.set(memory.copied_bytes() as i64);
         gauges.under_way.set(memory.under_way() as i64);
         if !std::mem::take(&mut self.has_changed) {
             return;

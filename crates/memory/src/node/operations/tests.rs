@@ -30,7 +30,7 @@ impl Asker {
         let id = SegmentId { home: rank(3), number };
         let wanted = Wanted::new(None, bytes, coherence, 7);
         let segment = Segment { id, wanted, home: rank(3), control: 0, at: 0, backups: vec![] };
-        self.node.does(|memory, _, _| memory.learn(segment));
+        self.node.does(|memory, now, _| memory.handles.learn(segment, now));
         id
     }
 
