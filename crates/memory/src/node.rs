@@ -10,11 +10,9 @@ mod handles;
 mod hosting;
 mod in_flight;
 mod membership;
-mod operations;
 mod requests;
 mod routing;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,25 +25,18 @@ use self::handles::Handles;
 pub use self::hosting::Standing;
 use self::in_flight::{InFlight, Origin};
 use self::membership::Membership;
+use self::requests::{NodeState, RequestAction, Requests};
 use crate::access::{Given, Outcome, Post, PostId, Step};
 use crate::actions::Renewal;
-use crate::get::Get;
 use crate::home::Home;
 use crate::home::Note;
-use crate::put::Put;
 use crate::registrar::Registrar;
 use crate::request::{Answer, RequestId, Wish};
 use crate::wire::{Frame, Question};
-use crate::{MemoryOptions, Refusal, Segment, SegmentId};
+use crate::{MemoryOptions, SegmentId};
 
 /// Requests that may be open at a node.
 pub(crate) const REQUESTS: usize = 8192;
-/// Bytes of the long values among them: what is asked for beyond is refused.
-const UNDER_WAY: u64 = 256 << 20;
-/// Values up to so long are not counted: they are let in however much is under way, and their number bounds them.
-const SHORT: u64 = 16 << 10;
-/// When a put that found no free slot looks again.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// When a home that found no memory for a view tries again.
 const RENEW_AGAIN: Duration = Duration::from_secs(1);
 
@@ -93,82 +84,13 @@ pub struct Memory {
     has_reported: bool,
     registrar: Registrar,
     correspondence: Correspondence,
-    requests: BTreeMap<RequestId, Request>,
-    /// Bytes of the long values of all of them.
-    under_way: u64,
+    requests: Requests,
+    /// Empty between two events: kept, so that a request allocates no list of its own.
+    request_actions: Vec<RequestAction>,
     handles: Handles,
     in_flight: InFlight,
     /// What was done for its home while it had no lease.
     held_back: Vec<(SegmentId, Vec<Given>)>,
-    spread: u64,
-}
-
-struct Request {
-    wish: Wish,
-    until: Time,
-    stage: Doing,
-    /// Answered already, as unknown or timed out: the request only waits for what is in flight.
-    is_over: bool,
-    /// It was asked for at this home, maybe in an earlier view.
-    asked_at: Option<Incarnation>,
-    /// It was: the end of that view took the answer.
-    was_asked: bool,
-    /// How often it was sent from one home to another since it was begun.
-    sent_on: u8,
-    /// Bytes of a long value that go with it.
-    takes: u64,
-}
-
-/// How far a request is.
-enum Doing {
-    /// For a view, a lease, or its turn.
-    Waiting(&'static str),
-    /// How much is free where.
-    Looking {
-        until: Time,
-        found: Vec<(u64, Incarnation)>,
-        left: BTreeSet<Incarnation>,
-    },
-    /// The request has asked a member and waits for the answer.
-    Asking(&'static str),
-    Listing {
-        left: BTreeSet<Incarnation>,
-        found: Vec<Segment>,
-        going: BTreeMap<SegmentId, Duration>,
-    },
-    /// How it is is known, and its home is asked when it goes.
-    Stating {
-        segment: Segment,
-        version: u64,
-        stamp_ns: u64,
-    },
-    /// The word alone, to know how old a copy is.
-    Comparing,
-    Getting {
-        get: Get,
-        since: Time,
-    },
-    /// Behind other puts of this node.
-    Queued,
-    Putting(Put),
-    /// A put that looks for a free slot.
-    Pausing(Put, Time),
-}
-
-impl Request {
-    /// From now on the request carries `bytes` bytes of a value, of all that are under way.
-    ///
-    /// # Errors
-    /// If there is no room for them: nothing is changed.
-    fn takes(&mut self, bytes: u64, under_way: &mut u64) -> Result<(), Refusal> {
-        let bytes = if bytes <= SHORT { 0 } else { bytes };
-        let others = *under_way - self.takes;
-        if bytes > 0 && others + bytes > UNDER_WAY {
-            return Err(Refusal::TooMuch { most: UNDER_WAY });
-        }
-        (self.takes, *under_way) = (bytes, others + bytes);
-        Ok(())
-    }
 }
 
 impl Memory {
@@ -183,12 +105,11 @@ impl Memory {
             has_reported: false,
             registrar: Registrar::default(),
             correspondence: Correspondence::default(),
-            requests: BTreeMap::new(),
-            under_way: 0,
+            requests: Requests::default(),
+            request_actions: vec![],
             handles: Handles::new(options),
             in_flight: InFlight::default(),
             held_back: vec![],
-            spread: 0,
         }
     }
 
@@ -230,18 +151,7 @@ impl Memory {
         self.in_flight.view_ends();
         self.held_back.clear();
         self.handles.view_ends();
-        let ids: Vec<RequestId> = self.requests.keys().copied().collect();
-        for id in ids {
-            let Some(request) = self.requests.get_mut(&id) else { continue };
-            let is_unknown = matches!(&request.stage, Doing::Putting(put) if put.is_publishing());
-            request.stage = Doing::Waiting("a view in effect");
-            request.was_asked = request.asked_at.is_some();
-            if request.is_over {
-                self.done_with(id);
-            } else if is_unknown {
-                self.answer(id, Answer::Refused(Refusal::Unknown), out);
-            }
-        }
+        self.requests_act(out, |requests, _, actions| requests.view_ends(actions));
     }
 
     /// The lease as it is now. Comes before any other event, and after time has passed.
@@ -270,22 +180,10 @@ impl Memory {
             let answer = self.reclaim(bytes, notice, out);
             return out.push(Action::Answer(id, answer));
         }
-        let refused = match wish.check() {
-            _ if self.requests.len() >= REQUESTS => Some(Refusal::Overloaded { most: REQUESTS }),
-            checked => checked.err(),
-        };
-        if let Some(refusal) = refused {
+        if let Err(refusal) = self.requests.admit(id, wish, until) {
             return out.push(Action::Answer(id, Answer::Refused(refusal)));
         }
-        let puts = if let Wish::Put { bytes, .. } = &wish { bytes.len() as u64 } else { 0 };
-        let stage = Doing::Waiting("a lease");
-        let (is_over, asked_at, was_asked, sent_on, takes) = (false, None, false, 0, 0);
-        let mut request = Request { wish, until, stage, is_over, asked_at, was_asked, sent_on, takes };
-        if let Err(refusal) = request.takes(puts, &mut self.under_way) {
-            return out.push(Action::Answer(id, Answer::Refused(refusal)));
-        }
-        self.requests.insert(id, request);
-        self.go_on(id, out);
+        self.requests_act(out, |requests, node, actions| requests.go_on(id, node, actions));
         self.serve_self(out);
     }
 
@@ -296,14 +194,7 @@ impl Memory {
 
     /// Bytes of the long values that are on their way between programs and homes.
     pub fn under_way(&self) -> u64 {
-        self.under_way
-    }
-
-    /// Nothing of it is on its way any more.
-    fn done_with(&mut self, id: RequestId) -> Option<Request> {
-        let request = self.requests.remove(&id)?;
-        self.under_way -= request.takes;
-        Some(request)
+        self.requests.under_way()
     }
 
     /// A member has said something.
@@ -324,8 +215,14 @@ impl Memory {
             self.handles.post_ended(id);
         }
         match (origin, outcome) {
-            (Origin::Request(id, segment), outcome) => self.worked(id, segment, outcome, out),
-            (Origin::Look(id, home), outcome) => self.looked(id, home, outcome, out),
+            (Origin::Request(id, segment), outcome) => {
+                self.requests_act(out, |requests, node, actions| {
+                    requests.completed(id, segment, outcome, node, actions);
+                });
+            }
+            (Origin::Look(id, home), outcome) => {
+                self.requests_act(out, |requests, node, actions| requests.looked(id, home, outcome, node, actions));
+            }
             (Origin::Home(id), Outcome::Done(given)) if self.membership.acts() => self.home_completed(id, given, out),
             // It may have been done in a memory that others have left.
             (Origin::Home(id), Outcome::Done(given)) => self.held_back.push((id, given)),
@@ -341,18 +238,7 @@ impl Memory {
     /// Time has passed.
     pub fn tick(&mut self, now: Time, out: &mut Vec<Action>) {
         self.membership.set_now(now);
-        let due = |request: &Request| request.until <= now && !request.is_over;
-        let late: Vec<RequestId> =
-            self.requests.iter().filter(|(_, request)| due(request)).map(|(id, _)| *id).collect();
-        for id in late {
-            self.out_of_time(id, out);
-        }
-        let paused = |request: &Request| matches!(request.stage, Doing::Pausing(_, until) if until <= now);
-        let again: Vec<RequestId> =
-            self.requests.iter().filter(|(_, request)| paused(request)).map(|(id, _)| *id).collect();
-        for id in again {
-            self.put_again(id, out);
-        }
+        self.requests_act(out, |requests, node, actions| requests.tick(node, actions));
         self.give_back(out);
         self.correspondence.ask_again(&self.membership, out);
         self.come_into_effect(out);
@@ -362,23 +248,15 @@ impl Memory {
 
     /// The next deadline, if no event comes before.
     pub fn next_deadline(&self) -> Option<Time> {
-        let requests = self.requests.values().filter(|request| !request.is_over).map(|request| match request.stage {
-            Doing::Pausing(_, until) => until.min(request.until),
-            _ => request.until,
-        });
         let renewal = (self.has_no_memory() && self.membership.acts()).then_some(self.renew_at);
         let reclaim = self.home.reclaim_at().filter(|_| self.membership.acts());
-        requests
-            .chain(self.handles.give_back_at())
-            .chain(self.correspondence.next_at())
-            .chain(renewal)
-            .chain(reclaim)
-            .min()
+        let parts = [self.requests.next_deadline(), self.handles.give_back_at(), self.correspondence.next_at()];
+        parts.into_iter().chain([renewal, reclaim]).flatten().min()
     }
 
     /// Whether anything of this request is in flight, or may be yet; also after it was answered as unknown.
     pub fn has_request(&self, id: RequestId) -> bool {
-        self.requests.contains_key(&id)
+        self.requests.has(id)
     }
 
     /// Whether the memory of this view is there, and names are known.
@@ -406,10 +284,30 @@ impl Memory {
         }
     }
 
-    fn answer(&mut self, id: RequestId, answer: Answer, out: &mut Vec<Action>) {
-        if self.done_with(id).is_some_and(|request| !request.is_over) {
-            out.push(Action::Answer(id, answer));
+    fn go_on_all(&mut self, out: &mut Vec<Action>) {
+        self.requests_act(out, |requests, node, actions| requests.go_on_all(node, actions));
+    }
+
+    /// Requests take an event, and what they want is done.
+    fn requests_act(
+        &mut self,
+        out: &mut Vec<Action>,
+        event: impl FnOnce(&mut Requests, &mut NodeState<'_>, &mut Vec<RequestAction>),
+    ) {
+        let mut actions = std::mem::take(&mut self.request_actions);
+        let (rules, membership, has_memory) = (self.options.rules, &self.membership, self.key.is_some());
+        let mut node = NodeState { rules, membership, handles: &mut self.handles, has_memory };
+        event(&mut self.requests, &mut node, &mut actions);
+        for action in actions.drain(..) {
+            match action {
+                RequestAction::Ask { id, to, question, until } => {
+                    self.ask(to, question, Purpose::Request(id), until, out);
+                }
+                RequestAction::Post { origin, home, steps, until } => self.post(origin, home, steps, until, out),
+                RequestAction::Answer(id, answer) => out.push(Action::Answer(id, answer)),
+            }
         }
+        self.request_actions = actions;
     }
 
     /// Slots that were not used for a while are free for others.

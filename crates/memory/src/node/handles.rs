@@ -168,11 +168,6 @@ impl Handles {
         self.handles.get_mut(&id)
     }
 
-    /// The segment to which this request puts.
-    pub(super) fn queue_of(&self, id: RequestId) -> Option<SegmentId> {
-        self.handles.iter().find(|(_, handle)| handle.puts.contains(&id)).map(|(at, _)| *at)
-    }
-
     fn remove(&mut self, id: SegmentId) -> Option<Handle> {
         let handle = self.handles.remove(&id)?;
         if let Some(name) = handle.segment.wanted.name.as_ref().filter(|name| self.names.get(name) == Some(&id)) {

@@ -77,8 +77,10 @@ impl Memory {
                     _ => home.answered(id, from, reply, &view, actions),
                 });
             }
-            (Purpose::Request(id), reply) if self.requests.contains_key(&id) => {
-                self.told(id, from, reply, open.order, out);
+            (Purpose::Request(id), reply) if self.requests.has(id) => {
+                self.requests_act(out, |requests, node, actions| {
+                    requests.answered(id, from, (reply, open.order), node, actions);
+                });
             }
             // It gave up.
             (Purpose::Request(_), Reply::Segment(segment)) => {
@@ -167,9 +169,7 @@ impl Memory {
     pub(super) fn forget_if_idle(&mut self, id: SegmentId, out: &mut Vec<Action>) {
         let Some(Farewell { segment, end, puts, asker }) = self.handles.drop_if_ended(id) else { return };
         // What waits here finds that.
-        for request in puts {
-            self.ended(request, end, segment.ended(end), out);
-        }
+        self.requests_act(out, |requests, node, actions| requests.segment_ended(puts, (&segment, end), node, actions));
         self.correspondence.answer(asker, Reply::Done, &self.membership, out);
         if end == End::Moved {
             self.go_on_all(out);

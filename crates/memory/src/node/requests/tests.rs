@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::*;
-use crate::access::Given;
-use crate::dialogue::Node;
-use crate::dialogue::rank;
-use crate::node::{REQUESTS, SHORT, UNDER_WAY};
-use crate::{MAX_SEGMENT_BYTES, Segment, Target, Wanted};
+use super::budget::{SHORT, UNDER_WAY};
+use crate::access::{Given, Outcome};
+use crate::dialogue::{Node, rank};
+use crate::node::REQUESTS;
+use crate::request::{Answer, RequestId, Wish};
+use crate::{Action, Coherence, MAX_SEGMENT_BYTES, Refusal, Segment, SegmentId, Target, Wanted};
 
 const PATIENCE: Duration = Duration::from_secs(8);
 /// Values of the longest segments that may be under way.
