@@ -14,7 +14,6 @@ mod requests;
 mod routing;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use verbena_cluster::{Lease, View};
 use verbena_fabric::RegionKey;
@@ -22,23 +21,21 @@ use verbena_terms::{Incarnation, Time, ViewNumber};
 
 use self::correspondence::{Correspondence, Purpose};
 use self::handles::Handles;
+use self::hosting::Hosting;
 pub use self::hosting::Standing;
 use self::in_flight::{InFlight, Origin};
 use self::membership::Membership;
 use self::requests::{NodeState, RequestAction, Requests};
-use crate::access::{Given, Outcome, Post, PostId, Step};
-use crate::actions::Renewal;
-use crate::home::Home;
+use crate::MemoryOptions;
+use crate::access::{Outcome, Post, PostId, Step};
+use crate::actions::{HomeAction, Renewal, Stands};
 use crate::home::Note;
 use crate::registrar::Registrar;
 use crate::request::{Answer, RequestId, Wish};
 use crate::wire::{Frame, Question};
-use crate::{MemoryOptions, SegmentId};
 
 /// Requests that may be open at a node.
 pub(crate) const REQUESTS: usize = 8192;
-/// When a home that found no memory for a view tries again.
-const RENEW_AGAIN: Duration = Duration::from_secs(1);
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,13 +72,7 @@ pub enum Action {
 pub struct Memory {
     options: MemoryOptions,
     membership: Membership,
-    home: Home,
-    /// Its memory as it is in this view.
-    key: Option<RegionKey>,
-    /// When it is to be made, if it could not be.
-    renew_at: Time,
-    /// What it knows was reported in this view.
-    has_reported: bool,
+    hosting: Hosting,
     registrar: Registrar,
     correspondence: Correspondence,
     requests: Requests,
@@ -89,8 +80,6 @@ pub struct Memory {
     request_actions: Vec<RequestAction>,
     handles: Handles,
     in_flight: InFlight,
-    /// What was done for its home while it had no lease.
-    held_back: Vec<(SegmentId, Vec<Given>)>,
 }
 
 impl Memory {
@@ -99,17 +88,13 @@ impl Memory {
         Memory {
             options,
             membership: Membership::new(options.rules),
-            home: Home::new(Incarnation::default(), options),
-            key: None,
-            renew_at: Time::ZERO,
-            has_reported: false,
+            hosting: Hosting::new(options),
             registrar: Registrar::default(),
             correspondence: Correspondence::default(),
             requests: Requests::default(),
             request_actions: vec![],
             handles: Handles::new(options),
             in_flight: InFlight::default(),
-            held_back: vec![],
         }
     }
 
@@ -117,7 +102,7 @@ impl Memory {
     pub fn start_incarnation(&mut self, me: Incarnation, out: &mut Vec<Action>) {
         self.forget_view(out);
         self.membership.start_incarnation(me);
-        self.home = Home::after(&self.home, me);
+        self.hosting.start_incarnation(me);
         self.registrar = Registrar::default();
         self.correspondence = Correspondence::default();
     }
@@ -130,7 +115,6 @@ impl Memory {
         self.membership.set_now(now);
         self.forget_view(out);
         self.membership.enter_view(view.clone());
-        self.home.view_ends();
         self.registrar.view(self.membership.me(), view);
         self.correspondence.enter_view(view);
         for home in view.homes() {
@@ -146,10 +130,9 @@ impl Memory {
     }
 
     fn forget_view(&mut self, out: &mut Vec<Action>) {
-        (self.key, self.has_reported, self.renew_at) = (None, false, Time::ZERO);
+        self.hosting.view_ends();
         self.correspondence.view_ends();
         self.in_flight.view_ends();
-        self.held_back.clear();
         self.handles.view_ends();
         self.requests_act(out, |requests, _, actions| requests.view_ends(actions));
     }
@@ -160,8 +143,8 @@ impl Memory {
         self.membership.set_lease(lease);
         self.membership.set_now(now);
         if self.membership.acts() && !did_act {
-            for (id, given) in std::mem::take(&mut self.held_back) {
-                self.home_completed(id, given, out);
+            for (id, given) in self.hosting.held_back() {
+                self.home_acts(out, |hosting, membership, actions| hosting.completed(id, given, membership, actions));
             }
             self.go_on_all(out);
         }
@@ -177,7 +160,12 @@ impl Memory {
     pub fn request(&mut self, id: RequestId, wish: Wish, until: Time, now: Time, out: &mut Vec<Action>) {
         self.membership.set_now(now);
         if let Wish::Reclaim { bytes, notice } = wish {
-            let answer = self.reclaim(bytes, notice, out);
+            let answer = match self
+                .home_acts(out, |hosting, membership, actions| hosting.set_offer(bytes, notice, membership, actions))
+            {
+                Ok(()) => Answer::Reclaims(self.hosting.reclaims(now)),
+                Err(refusal) => Answer::Refused(refusal),
+            };
             return out.push(Action::Answer(id, answer));
         }
         if let Err(refusal) = self.requests.admit(id, wish, until) {
@@ -223,9 +211,9 @@ impl Memory {
             (Origin::Look(id, home), outcome) => {
                 self.requests_act(out, |requests, node, actions| requests.looked(id, home, outcome, node, actions));
             }
-            (Origin::Home(id), Outcome::Done(given)) if self.membership.acts() => self.home_completed(id, given, out),
-            // It may have been done in a memory that others have left.
-            (Origin::Home(id), Outcome::Done(given)) => self.held_back.push((id, given)),
+            (Origin::Home(id), Outcome::Done(given)) => {
+                self.home_acts(out, |hosting, membership, actions| hosting.completed(id, given, membership, actions));
+            }
             // The next view has other memory.
             (Origin::Home(_) | Origin::GiveBack(_), _) => {}
         }
@@ -242,16 +230,19 @@ impl Memory {
         self.give_back(out);
         self.correspondence.ask_again(&self.membership, out);
         self.come_into_effect(out);
-        self.reclaim_if_due(out);
+        self.home_acts(out, Hosting::reclaim_if_due);
         self.serve_self(out);
     }
 
     /// The next deadline, if no event comes before.
     pub fn next_deadline(&self) -> Option<Time> {
-        let renewal = (self.has_no_memory() && self.membership.acts()).then_some(self.renew_at);
-        let reclaim = self.home.reclaim_at().filter(|_| self.membership.acts());
-        let parts = [self.requests.next_deadline(), self.handles.give_back_at(), self.correspondence.next_at()];
-        parts.into_iter().chain([renewal, reclaim]).flatten().min()
+        let parts = [
+            self.requests.next_deadline(),
+            self.handles.give_back_at(),
+            self.correspondence.next_at(),
+            self.hosting.next_deadline(&self.membership),
+        ];
+        parts.into_iter().flatten().min()
     }
 
     /// Whether anything of this request is in flight, or may be yet; also after it was answered as unknown.
@@ -261,7 +252,38 @@ impl Memory {
 
     /// Whether the memory of this view is there, and names are known.
     pub fn is_open(&self) -> bool {
-        self.home.is_open() && self.registrar.is_open()
+        self.hosting.is_open() && self.registrar.is_open()
+    }
+
+    /// Free bytes of its own share, and those of the largest piece.
+    pub fn free(&self) -> (u64, u64) {
+        self.hosting.free()
+    }
+
+    /// How its share stands.
+    pub fn standing(&self) -> Standing {
+        self.hosting.standing()
+    }
+
+    /// Its memory is there, in the view it was asked for in, and these words stand in it; or it is not.
+    pub fn renewed(&mut self, made: Option<(RegionKey, Vec<Stands>)>, out: &mut Vec<Action>) {
+        let Some(view) = self.membership.view().cloned() else { return };
+        match made {
+            Some((key, stand)) if view.number() == key.view => {
+                self.home_acts(out, |hosting, _, actions| hosting.renewed(key, &stand, &view, actions));
+                // Work that needed the memory has waited for this.
+                self.go_on_all(out);
+            }
+            _ => self.hosting.not_renewed(self.membership.now()),
+        }
+        if let Some(led) = self.hosting.report(&view) {
+            for to in view.homes().map(|member| member.incarnation) {
+                for question in self.registrar.reports(to, &view, &led) {
+                    self.ask(to, question, Purpose::Report, Time::FAR, out);
+                }
+            }
+        }
+        self.serve_self(out);
     }
 
     // Within.
@@ -295,7 +317,7 @@ impl Memory {
         event: impl FnOnce(&mut Requests, &mut NodeState<'_>, &mut Vec<RequestAction>),
     ) {
         let mut actions = std::mem::take(&mut self.request_actions);
-        let (rules, membership, has_memory) = (self.options.rules, &self.membership, self.key.is_some());
+        let (rules, membership, has_memory) = (self.options.rules, &self.membership, self.hosting.key().is_some());
         let mut node = NodeState { rules, membership, handles: &mut self.handles, has_memory };
         event(&mut self.requests, &mut node, &mut actions);
         for action in actions.drain(..) {
@@ -308,6 +330,37 @@ impl Memory {
             }
         }
         self.request_actions = actions;
+    }
+
+    /// The home takes an event, and what it wants is done.
+    fn home_acts<T>(
+        &mut self,
+        out: &mut Vec<Action>,
+        event: impl FnOnce(&mut Hosting, &Membership, &mut Vec<HomeAction>) -> T,
+    ) -> T {
+        let mut actions = vec![];
+        let given = event(&mut self.hosting, &self.membership, &mut actions);
+        self.carry_out(actions, out);
+        given
+    }
+
+    fn carry_out(&mut self, actions: Vec<HomeAction>, out: &mut Vec<Action>) {
+        for action in actions {
+            match action {
+                HomeAction::Post { id, at, steps } => self.post(Origin::Home(id), at, steps, Time::FAR, out),
+                HomeAction::Ask { id, to, question } => self.ask(to, question, Purpose::Home(id), Time::FAR, out),
+                HomeAction::Tell { to, question } => self.ask(to, question, Purpose::Abandoned, Time::FAR, out),
+                HomeAction::Reply { to, reply } => self.correspondence.reply(to, reply, &self.membership, out),
+                HomeAction::Store { at, word } => out.push(Action::Store { at, word }),
+                HomeAction::Discard { at, bytes } => out.push(Action::Discard { at, bytes }),
+                HomeAction::Note(note) => out.push(Action::Note(note)),
+            }
+        }
+    }
+
+    /// No node acts in older views any longer: the home makes its memory.
+    fn come_into_effect(&mut self, out: &mut Vec<Action>) {
+        out.extend(self.hosting.renewal(&self.membership).map(Action::Renew));
     }
 
     /// Slots that were not used for a while are free for others.

@@ -1,18 +1,20 @@
-//! What a node does for its share: its memory is made anew in each view, and what its home says is done.
+//! The node as a home: its memory is made anew in each view, its home works there, and what stands there is reported once a view.
 
 use std::time::Duration;
 
-use verbena_cluster::Role;
+use verbena_cluster::View;
 use verbena_fabric::RegionKey;
-use verbena_terms::Time;
+use verbena_terms::{Incarnation, Time};
 
-use super::correspondence::Purpose;
-use super::{Action, Memory, Origin, RENEW_AGAIN};
+use super::membership::Membership;
 use crate::access::Given;
-use crate::actions::{HomeAction, Stands};
-use crate::home::Home;
-use crate::request::Answer;
-use crate::{Refusal, SegmentId};
+use crate::actions::{HomeAction, QuestionId, Renewal, Said, Stands};
+use crate::home::{Home, Reclaims};
+use crate::wire::{Question, Reply};
+use crate::{MemoryOptions, Refusal, Segment, SegmentId};
+
+/// When a home that found no memory for a view tries again.
+pub(super) const RENEW_AGAIN: Duration = Duration::from_secs(1);
 
 /// How a node's share stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,14 +35,55 @@ pub struct Standing {
     pub going: u64,
 }
 
-impl Memory {
-    /// Free bytes of its own share, and those of the largest piece.
-    pub fn free(&self) -> (u64, u64) {
+pub(super) struct Hosting {
+    options: MemoryOptions,
+    home: Home,
+    /// The node's memory in this view.
+    key: Option<RegionKey>,
+    /// When it is to be made, if it could not be.
+    renew_at: Time,
+    /// What the home knows was reported in this view.
+    has_reported: bool,
+    /// Outcomes for the home that came while the node had no lease.
+    held_back: Vec<(SegmentId, Vec<Given>)>,
+}
+
+impl Hosting {
+    pub(super) fn new(options: MemoryOptions) -> Self {
+        Hosting::of(Home::new(Incarnation::default(), options), options)
+    }
+
+    fn of(home: Home, options: MemoryOptions) -> Self {
+        Hosting { options, home, key: None, renew_at: Time::ZERO, has_reported: false, held_back: vec![] }
+    }
+
+    /// Empty, with the offer of the incarnation before.
+    pub(super) fn start_incarnation(&mut self, me: Incarnation) {
+        *self = Hosting::of(Home::after(&self.home, me), self.options);
+    }
+
+    /// What does not stand is no more, and what stands is not served before there is memory in the next view.
+    pub(super) fn view_ends(&mut self) {
+        (self.key, self.has_reported, self.renew_at) = (None, false, Time::ZERO);
+        self.held_back.clear();
+        self.home.view_ends();
+    }
+
+    /// The node's memory, if there is one in this view.
+    pub(super) fn key(&self) -> Option<&RegionKey> {
+        self.key.as_ref()
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.home.is_open()
+    }
+
+    /// Free bytes, and those of the largest piece.
+    pub(super) fn free(&self) -> (u64, u64) {
         self.home.free()
     }
 
-    /// How its share stands.
-    pub fn standing(&self) -> Standing {
+    pub(super) fn standing(&self) -> Standing {
         let (free, largest) = self.home.free();
         let share = if self.key.is_some() { self.options.bytes } else { 0 };
         let (taken, going) = (self.home.taken(), self.home.going_bytes());
@@ -48,99 +91,145 @@ impl Memory {
         Standing { segments: self.home.held(), share, free, largest, offered, taken, going }
     }
 
+    // Memory.
+
     /// Whether it is a home whose memory could not be made in this view so far.
-    pub(super) fn has_no_memory(&self) -> bool {
+    fn has_no_memory(&self) -> bool {
         !self.home.is_open() && self.renew_at > Time::ZERO && self.renew_at < Time::FAR
     }
 
-    /// No node acts in older views any longer: homes make their memory, and then report their segments.
-    pub(super) fn come_into_effect(&mut self, out: &mut Vec<Action>) {
-        let is_home = self.membership.is_home(self.membership.me());
-        if !self.membership.is_in_effect() || !self.membership.acts() || !is_home {
-            return;
+    /// No node acts in older views any longer: what the home's memory is to hold, if it is to be made now.
+    pub(super) fn renewal(&mut self, membership: &Membership) -> Option<Renewal> {
+        let serves = membership.is_in_effect() && membership.acts() && membership.is_home(membership.me());
+        if !serves || self.home.is_open() || membership.now() < self.renew_at {
+            return None;
         }
-        if !self.home.is_open() && self.membership.now() >= self.renew_at {
-            self.renew_at = Time::FAR;
-            out.push(Action::Renew(self.home.renewal()));
-        }
+        self.renew_at = Time::FAR;
+        Some(self.home.renewal())
     }
 
-    /// Its memory is there, in the view it was asked for in, and these words stand in it; or it is not.
-    pub fn renewed(&mut self, made: Option<(RegionKey, Vec<Stands>)>, out: &mut Vec<Action>) {
-        let Some(view) = self.membership.view().cloned() else { return };
-        match made {
-            Some((key, stand)) if view.number() == key.view => {
-                let bytes = key.bytes;
-                self.key = Some(key);
-                self.home_acts(out, |home, actions| home.renewed(bytes, &stand, &view, actions));
-                // Work that needed the memory has waited for this.
-                self.go_on_all(out);
-            }
-            _ => self.renew_at = self.membership.now() + RENEW_AGAIN,
-        }
+    /// The memory is there, and these words stand in it.
+    pub(super) fn renewed(&mut self, key: RegionKey, stand: &[Stands], view: &View, out: &mut Vec<HomeAction>) {
+        let bytes = key.bytes;
+        self.key = Some(key);
+        self.home.renewed(bytes, stand, view, out);
+    }
+
+    /// The memory could not be made.
+    pub(super) fn not_renewed(&mut self, now: Time) {
+        self.renew_at = now + RENEW_AGAIN;
+    }
+
+    /// What is to be reported, once a view, when it is known.
+    pub(super) fn report(&mut self, view: &View) -> Option<Vec<Segment>> {
         // What is kept may have been released or given to another segment: its words say so.
         let is_known = self.home.is_open() || !self.home.keeps_any();
-        if is_known && !std::mem::replace(&mut self.has_reported, true) {
-            let led = self.home.led(&view);
-            for to in view.homes().map(|member| member.incarnation) {
-                for question in self.registrar.reports(to, &view, &led) {
-                    self.ask(to, question, Purpose::Report, Time::FAR, out);
-                }
-            }
-        }
-        self.serve_self(out);
+        (is_known && !std::mem::replace(&mut self.has_reported, true)).then(|| self.home.led(view))
     }
+
+    // The offer.
 
     /// This node offers `bytes` bytes from now on.
-    pub(super) fn reclaim(&mut self, bytes: u64, notice: Duration, out: &mut Vec<Action>) -> Answer {
-        let most = self.options.bytes;
-        if bytes > most {
-            return Answer::Refused(Refusal::OverShare { asked: bytes, most });
-        }
-        let member = self.membership.member(self.membership.me());
-        if member.is_some_and(|member| !member.roles.has(Role::Home)) {
-            return Answer::Refused(Refusal::NoHome { who: "this node".into() });
-        }
-        let now = self.membership.now();
-        self.home_acts(out, |home, actions| home.set_offer(bytes, notice, now, actions));
-        Answer::Reclaims(self.home.reclaims(now))
-    }
-
-    pub(super) fn reclaim_if_due(&mut self, out: &mut Vec<Action>) {
-        let now = self.membership.now();
-        let is_due = self.home.reclaim_at().is_some_and(|at| at <= now || !self.options.rules.notice_kept);
-        let Some(view) = self.membership.view().cloned().filter(|_| is_due && self.membership.acts()) else { return };
-        self.home_acts(out, |home, actions| home.reclaim(&view, now, actions));
-    }
-
-    pub(super) fn home_completed(&mut self, id: SegmentId, given: Vec<Given>, out: &mut Vec<Action>) {
-        let Some(view) = self.membership.view().cloned() else { return };
-        self.home_acts(out, |home, actions| home.completed(id, &given, &view, actions));
-    }
-
-    pub(super) fn home_acts<T>(
+    ///
+    /// # Errors
+    /// If it cannot: nothing is changed.
+    pub(super) fn set_offer(
         &mut self,
-        out: &mut Vec<Action>,
-        event: impl FnOnce(&mut Home, &mut Vec<HomeAction>) -> T,
-    ) -> T {
-        let mut actions = vec![];
-        let said = event(&mut self.home, &mut actions);
-        self.carry_out(actions, out);
-        said
+        bytes: u64,
+        notice: Duration,
+        membership: &Membership,
+        out: &mut Vec<HomeAction>,
+    ) -> Result<(), Refusal> {
+        let (most, me) = (self.options.bytes, membership.me());
+        if bytes > most {
+            return Err(Refusal::OverShare { asked: bytes, most });
+        }
+        if membership.member(me).is_some() && !membership.is_home(me) {
+            return Err(Refusal::NoHome { who: "this node".into() });
+        }
+        self.home.set_offer(bytes, notice, membership.now(), out);
+        Ok(())
     }
 
-    pub(super) fn carry_out(&mut self, actions: Vec<HomeAction>, out: &mut Vec<Action>) {
-        for action in actions {
-            match action {
-                HomeAction::Post { id, at, steps } => self.post(Origin::Home(id), at, steps, Time::FAR, out),
-                HomeAction::Ask { id, to, question } => self.ask(to, question, Purpose::Home(id), Time::FAR, out),
-                HomeAction::Tell { to, question } => self.ask(to, question, Purpose::Abandoned, Time::FAR, out),
-                HomeAction::Reply { to, reply } => self.correspondence.reply(to, reply, &self.membership, out),
-                HomeAction::Store { at, word } => out.push(Action::Store { at, word }),
-                HomeAction::Discard { at, bytes } => out.push(Action::Discard { at, bytes }),
-                HomeAction::Note(note) => out.push(Action::Note(note)),
-            }
+    pub(super) fn reclaims(&self, now: Time) -> Reclaims {
+        self.home.reclaims(now)
+    }
+
+    /// Whose notice is over goes.
+    pub(super) fn reclaim_if_due(&mut self, membership: &Membership, out: &mut Vec<HomeAction>) {
+        let now = membership.now();
+        let is_due = self.home.reclaim_at().is_some_and(|at| at <= now || !self.options.rules.notice_kept);
+        if let Some(view) = membership.view().filter(|_| is_due && membership.acts()) {
+            self.home.reclaim(view, now, out);
         }
+    }
+
+    /// When memory is made or taken back, if the node acts then.
+    pub(super) fn next_deadline(&self, membership: &Membership) -> Option<Time> {
+        let renewal = self.has_no_memory().then_some(self.renew_at);
+        renewal.into_iter().chain(self.home.reclaim_at()).min().filter(|_| membership.acts())
+    }
+
+    // The home's questions and posts.
+
+    /// A member asks.
+    pub(super) fn on(
+        &mut self,
+        asker: QuestionId,
+        question: Question,
+        membership: &Membership,
+        out: &mut Vec<HomeAction>,
+    ) -> Said {
+        match membership.view().filter(|_| self.home.is_open() && membership.acts()) {
+            Some(view) => self.home.on(asker, question, (view, membership.now()), out),
+            // Others may have room.
+            None if matches!(question, Question::Reserve(_)) && self.has_no_memory() => {
+                Said::Kept(Reply::Refused(Refusal::NoHome { who: membership.me().to_string() }))
+            }
+            None => Said::Nothing,
+        }
+    }
+
+    /// A member has answered a question of the home.
+    pub(super) fn answered(
+        &mut self,
+        (id, question): (SegmentId, &Question),
+        from: Incarnation,
+        reply: Reply,
+        view: &View,
+        out: &mut Vec<HomeAction>,
+    ) {
+        match question {
+            Question::Reserve(_) => self.home.reserved(id, from, reply, view, out),
+            Question::Where(_) => self.home.told_where(id, from, reply, view, out),
+            _ => self.home.answered(id, from, reply, view, out),
+        }
+    }
+
+    /// What was posted for a segment was executed.
+    pub(super) fn completed(
+        &mut self,
+        id: SegmentId,
+        given: Vec<Given>,
+        membership: &Membership,
+        out: &mut Vec<HomeAction>,
+    ) {
+        match membership.view() {
+            Some(view) if membership.acts() => self.home.completed(id, &given, view, out),
+            // It may have been done in a memory that others have left.
+            _ => self.held_back.push((id, given)),
+        }
+    }
+
+    /// The node has a lease again: the outcomes that came meanwhile.
+    pub(super) fn held_back(&mut self) -> Vec<(SegmentId, Vec<Given>)> {
+        std::mem::take(&mut self.held_back)
+    }
+
+    /// Segments that the home made.
+    #[cfg(test)]
+    pub(super) fn made(&self) -> u64 {
+        self.home.made()
     }
 }
 
@@ -149,12 +238,12 @@ impl Memory {
 mod tests {
     use verbena_terms::ViewNumber;
 
-    use super::*;
-    use crate::dialogue::rank;
-    use crate::dialogue::{Node, segment};
+    use super::RENEW_AGAIN;
+    use crate::actions::Stands;
+    use crate::dialogue::{Node, rank, segment};
     use crate::layout::{End, Word};
     use crate::wire::{Message, Question, Reply};
-    use crate::{Answer, RequestId, Segment, Target, Wish};
+    use crate::{Action, Answer, RequestId, Segment, Target, Wish};
 
     /// Segments that it has reported, or none if it has not; and now it knows that it was heard.
     fn reported(node: &mut Node) -> Option<usize> {

@@ -5,10 +5,10 @@ use verbena_terms::{Incarnation, Time};
 use super::correspondence::Purpose;
 use super::handles::Farewell;
 use super::{Action, Memory};
+use crate::SegmentId;
 use crate::actions::{QuestionId, Said};
 use crate::layout::End;
 use crate::wire::{Message, Question, Reply};
-use crate::{Refusal, SegmentId};
 
 /// Which part of a member a question is for.
 enum Role {
@@ -70,11 +70,9 @@ impl Memory {
                 }
             }
             (Purpose::Home(id), reply) => {
-                let Some(view) = self.membership.view().cloned() else { return };
-                self.home_acts(out, |home, actions| match open.question {
-                    Question::Reserve(_) => home.reserved(id, from, reply, &view, actions),
-                    Question::Where(_) => home.told_where(id, from, reply, &view, actions),
-                    _ => home.answered(id, from, reply, &view, actions),
+                self.home_acts(out, |hosting, membership, actions| {
+                    let Some(view) = membership.view() else { return };
+                    hosting.answered((id, &open.question), from, reply, view, actions);
                 });
             }
             (Purpose::Request(id), reply) if self.requests.has(id) => {
@@ -94,30 +92,24 @@ impl Memory {
     }
 
     fn asked(&mut self, asker: QuestionId, oldest: u64, question: Question, out: &mut Vec<Action>) {
-        let is_home = self.home.is_open() && self.membership.acts();
         if question == Question::Key {
             // A key is given however old the question is.
-            if let Some(key) = self.key.clone().filter(|_| is_home) {
-                self.correspondence.answer(asker, Reply::Key(key), &self.membership, out);
+            if let Some(key) = self.hosting.key().filter(|_| self.hosting.is_open() && self.membership.acts()) {
+                self.correspondence.answer(asker, Reply::Key(key.clone()), &self.membership, out);
             }
             return;
         }
         if !self.correspondence.admits(asker, oldest, &self.membership, out) {
             return;
         }
-        let (said, actions) = match question.role() {
-            Role::Home if is_home => {
-                let Some(view) = self.membership.view().cloned() else { return };
-                let mut actions = vec![];
-                let said = self.home.on(asker, question, (&view, self.membership.now()), &mut actions);
-                (said, actions)
-            }
-            Role::Home => (self.instead_of_home(&question), vec![]),
+        let mut actions = vec![];
+        let said = match question.role() {
+            Role::Home => self.hosting.on(asker, question, &self.membership, &mut actions),
             // What homes report it hears before it is open.
             Role::Registrar if question.is_report() || self.registrar.is_open() && self.membership.acts() => {
-                (self.registrar.on(asker.from, question), vec![])
+                self.registrar.on(asker.from, question)
             }
-            Role::Registrar => (Said::Nothing, vec![]),
+            Role::Registrar => Said::Nothing,
             Role::Member => {
                 if let Question::Forget { id, end } = question {
                     self.forget(asker, id, end, out);
@@ -137,17 +129,6 @@ impl Memory {
             }
             Said::Anew(answer) => self.correspondence.answer(asker, answer, &self.membership, out),
             Said::Nothing => {}
-        }
-    }
-
-    /// What is asked of a home that has no memory, or whose memory is not made yet.
-    fn instead_of_home(&self, question: &Question) -> Said {
-        match question {
-            // Others may have room.
-            Question::Reserve(_) if self.has_no_memory() => {
-                Said::Kept(Reply::Refused(Refusal::NoHome { who: self.membership.me().to_string() }))
-            }
-            _ => Said::Nothing,
         }
     }
 
@@ -180,9 +161,10 @@ impl Memory {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
-    use super::*;
     use std::time::Duration;
 
+    use super::*;
+    use crate::Refusal;
     use crate::dialogue::{Node, segment};
     use crate::node::correspondence::ASK_AGAIN;
     use crate::request::RequestId;
@@ -254,7 +236,7 @@ mod tests {
         node.is_not_made();
         let answer = node.asked(1, 1, reserve());
         assert!(matches!(answer, Some(Reply::Refused(Refusal::NoHome { .. }))), "{answer:?}");
-        node.passes(crate::node::RENEW_AGAIN);
+        node.passes(crate::node::hosting::RENEW_AGAIN);
         node.is_made(vec![]);
         assert_eq!(node.asked(1, 1, reserve()), answer, "the same question has the same answer");
         assert_eq!(node.asked(1, 2, reserve()), None);
@@ -289,6 +271,6 @@ mod tests {
         assert_eq!(node.asked(2, 4, allocate()), None, "everybody is about to forget where it was");
         node.hears(2, Message::Ask { number: 4, oldest: 4, question: allocate() });
         assert_eq!(node.answer(2, 4), None, "nor is it made a second time");
-        assert_eq!(node.memory.home.made(), 1);
+        assert_eq!(node.memory.hosting.made(), 1);
     }
 }
