@@ -19,7 +19,6 @@
 
 mod access;
 mod actions;
-mod chain;
 #[cfg(test)]
 mod dialogue;
 mod get;
@@ -28,7 +27,6 @@ mod home;
 pub mod layout;
 mod node;
 mod options;
-mod put;
 mod recent;
 mod registrar;
 mod request;

@@ -10,6 +10,7 @@ mod handles;
 mod hosting;
 mod in_flight;
 mod membership;
+mod put;
 mod requests;
 mod routing;
 

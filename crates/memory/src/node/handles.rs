@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use verbena_terms::{Incarnation, Time};
 
+use super::put::Known;
 use crate::access::Step;
 use crate::actions::QuestionId;
 use crate::layout::{End, Word, claims_at};
-use crate::put::Known;
 use crate::{MemoryOptions, RequestId, Segment, SegmentId, SegmentName, Value};
 
 /// Segments that a node remembers.

@@ -18,7 +18,7 @@ use super::budget::Budget;
 use super::{NodeState, Progress, RequestAction, Terms};
 use crate::access::Given;
 use crate::node::in_flight::Origin;
-use crate::put::{Next, Put};
+use crate::node::put::{Next, Put};
 use crate::request::{Answer, Wish};
 use crate::{Coherence, Refusal, SegmentId};
 

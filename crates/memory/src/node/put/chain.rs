@@ -24,7 +24,7 @@ use crate::{Place, Segment};
 
 /// A put on its way along the copies.
 #[derive(Clone, Debug)]
-pub(crate) enum Chain {
+pub(super) enum Chain {
     Filling {
         nth: usize,
         slot: u8,
@@ -49,7 +49,7 @@ pub(crate) enum Chain {
 }
 
 /// What came of a step.
-pub(crate) enum Linked {
+pub(super) enum Linked {
     /// There is another.
     On,
     /// It is at all copies; what it replaced, and what is read now.
@@ -59,24 +59,24 @@ pub(crate) enum Linked {
 }
 
 impl Chain {
-    pub(crate) fn filling(segment: &Segment, slot: u8, word: Word) -> Self {
+    pub(super) fn filling(segment: &Segment, slot: u8, word: Word) -> Self {
         Chain::Filling { nth: segment.backups.len(), slot, word }
     }
 
-    pub(crate) fn looking(decided: Word) -> Self {
+    pub(super) fn looking(decided: Word) -> Self {
         Chain::Looking(decided)
     }
 
-    pub(crate) fn is_publishing(&self) -> bool {
+    pub(super) fn is_publishing(&self) -> bool {
         matches!(self, Chain::Deciding { .. } | Chain::Spreading { .. })
     }
 
-    pub(crate) fn is_decided(&self) -> bool {
+    pub(super) fn is_decided(&self) -> bool {
         matches!(self, Chain::Spreading { .. })
     }
 
     /// What is to be posted, and where. `fill` fills a slot, if it is not filled already.
-    pub(crate) fn steps(&self, segment: &Segment, fill: impl Fn(Place, u8) -> Vec<Step>) -> (Place, Vec<Step>) {
+    pub(super) fn steps(&self, segment: &Segment, fill: impl Fn(Place, u8) -> Vec<Step>) -> (Place, Vec<Step>) {
         let swap =
             |place: Place, word: Word, next: Word| Step::Swap(word_at(place.control), word.to_bits(), next.to_bits());
         let filled = |place: Place, slot: u8, word: Word| {
@@ -111,7 +111,7 @@ impl Chain {
     }
 
     /// The last step of what was posted has found this.
-    pub(crate) fn completed(&mut self, segment: &Segment, found: Word) -> Linked {
+    pub(super) fn completed(&mut self, segment: &Segment, found: Word) -> Linked {
         let home = segment.backups.len();
         *self = match *self {
             Chain::Filling { nth: 1, slot, word } => Chain::Deciding { slot, word },
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::access::Given;
     use crate::layout::{End, claims_at};
-    use crate::put::{Known, Next, Put};
+    use crate::node::put::{Known, Next, Put};
     use crate::{Coherence, Refusal, Rules, SegmentId, Wanted};
     use verbena_terms::Incarnation;
 

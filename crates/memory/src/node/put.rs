@@ -15,21 +15,23 @@
 //! So a node that puts again needs no claim: one round trip. What it does not use for a while it gives back. A node that dies keeps what it had claimed
 //! until the view without it, which has new memory.
 //!
-//! Where there are copies a put goes along all of them: [`chain`](crate::chain).
+//! Where there are copies a put goes along all of them: [`chain`].
+
+mod chain;
 
 use std::sync::Arc;
 
 use verbena_terms::Incarnation;
 
+use self::chain::{Chain, Linked};
 use crate::access::{Given, Step};
-use crate::chain::{Chain, Linked};
 use crate::get::{Get, Got};
 use crate::layout::{FILLING, SLOT_HEAD_BYTES, Word, claims_at, word_at};
 use crate::{Coherence, Place, Refusal, Rules, Segment};
 
 /// What a node knows of a segment's words: what stood there when it looked last.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Known {
+pub(super) struct Known {
     pub word: Word,
     pub claims: u64,
     /// The slot that it has claimed, and may fill.
@@ -37,7 +39,7 @@ pub(crate) struct Known {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Put {
+pub(super) struct Put {
     offset: u64,
     bytes: Arc<[u8]>,
     /// The version that it replaces, for [`Coherence::Version`].
@@ -64,7 +66,7 @@ enum Stage {
 
 /// What is to be done next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(super) enum Next {
     Post(Incarnation, Vec<Step>),
     /// All slots are claimed: again in a moment.
     Wait,
@@ -74,12 +76,12 @@ pub(crate) enum Next {
 }
 
 impl Put {
-    pub(crate) fn new(offset: u64, bytes: Arc<[u8]>, named: Option<u64>, stamp_ns: u64) -> Self {
+    pub(super) fn new(offset: u64, bytes: Arc<[u8]>, named: Option<u64>, stamp_ns: u64) -> Self {
         Put { offset, bytes, named, stamp_ns, whole: None, has_read: false, is_filled: false, stage: Stage::Begun }
     }
 
     /// Whether what is posted may change the value.
-    pub(crate) fn is_publishing(&self) -> bool {
+    pub(super) fn is_publishing(&self) -> bool {
         match &self.stage {
             Stage::Publishing { .. } | Stage::InPlace => true,
             Stage::Chained(chain) => chain.is_publishing(),
@@ -88,12 +90,12 @@ impl Put {
     }
 
     /// Whether it will be seen, and is only to be brought to the copies that are left.
-    pub(crate) fn is_decided(&self) -> bool {
+    pub(super) fn is_decided(&self) -> bool {
         matches!(&self.stage, Stage::Chained(chain) if chain.is_decided())
     }
 
     /// Goes on, as far as is known.
-    pub(crate) fn begin(&mut self, segment: &Segment, known: &mut Known, rules: Rules) -> Next {
+    pub(super) fn begin(&mut self, segment: &Segment, known: &mut Known, rules: Rules) -> Next {
         if segment.wanted.coherence == Coherence::Null {
             self.stage = Stage::InPlace;
             let value = Step::Write(segment.at + SLOT_HEAD_BYTES + self.offset, self.bytes.to_vec());
@@ -128,7 +130,7 @@ impl Put {
     }
 
     /// What was posted was executed.
-    pub(crate) fn completed(
+    pub(super) fn completed(
         &mut self,
         segment: &Segment,
         known: &mut Known,
