@@ -102,7 +102,7 @@ impl Registrar {
     }
 
     /// A home reports a page.
-    pub(crate) fn heard(&mut self, from: Incarnation, page: u32, pages: u32, segments: Vec<Segment>) {
+    fn heard(&mut self, from: Incarnation, page: u32, pages: u32, segments: Vec<Segment>) {
         let Some(come) = self.awaited.get_mut(&from) else { return };
         if page < pages && come.insert(page) {
             let Some(view) = &self.in_view else { return };
@@ -155,7 +155,7 @@ impl Registrar {
     }
 
     /// Which segment has this name.
-    pub(crate) fn find(&self, name: &SegmentName) -> Result<&Segment, Refusal> {
+    fn find(&self, name: &SegmentName) -> Result<&Segment, Refusal> {
         match self.names.get(name) {
             Some(segment) if self.homes.contains(&segment.home) => Ok(segment),
             Some(segment) => Err(Refusal::Lost { id: segment.id }),
@@ -167,17 +167,17 @@ impl Registrar {
     }
 
     /// The home that serves a segment whose maker has gone.
-    pub(crate) fn holder(&self, id: SegmentId) -> Result<Incarnation, Refusal> {
+    fn holder(&self, id: SegmentId) -> Result<Incarnation, Refusal> {
         self.moved.get(&id).copied().ok_or(Refusal::Lost { id })
     }
 
     /// A home serves what it did not make.
-    pub(crate) fn has_moved(&mut self, id: SegmentId, by: Incarnation) {
+    fn has_moved(&mut self, id: SegmentId, by: Incarnation) {
         self.moved.insert(id, by);
     }
 
     /// A new segment.
-    pub(crate) fn register(&mut self, segment: Segment) -> Result<(), Refusal> {
+    fn register(&mut self, segment: Segment) -> Result<(), Refusal> {
         let Some(name) = segment.wanted.name.clone() else { return Ok(()) };
         match self.find(&name) {
             Ok(other) if other.id != segment.id => Err(Refusal::Exists { name }),
@@ -191,7 +191,7 @@ impl Registrar {
     }
 
     /// A segment is no more, says its home.
-    pub(crate) fn unregister(&mut self, name: &SegmentName, id: SegmentId, home: Incarnation, end: End) {
+    fn unregister(&mut self, name: &SegmentName, id: SegmentId, home: Incarnation, end: End) {
         if self.names.get(name).is_none_or(|segment| segment.id != id) {
             return;
         }
@@ -202,7 +202,7 @@ impl Registrar {
     }
 
     /// The name of a lost segment may be used again.
-    pub(crate) fn bury(&mut self, name: &SegmentName, owner: u32) -> Result<(), Refusal> {
+    fn bury(&mut self, name: &SegmentName, owner: u32) -> Result<(), Refusal> {
         match self.find(name) {
             Err(Refusal::Lost { id }) => {
                 let its = self.names[name].wanted.owner;
