@@ -4,6 +4,21 @@
 //! memory one-sidedly. When the view ends the node forgets them all; what was in flight is unknown or starts again. The
 //! result of an operation counts only if lease and view still hold after it came (rules C3, C5): then it was executed
 //! before any home copied its memory into the next view's.
+//!
+//! ```text
+//!   programs <--> requests ---------------> handles     the segments that this node knows
+//!                     |
+//!   members  <--> correspondence <-+
+//!                     |            |
+//!                     |        hosting, registrar       the node's home; which segment has a name
+//!                     |            |
+//!   fabric   <--> in_flight <------+
+//!
+//!   cluster  ---> membership                            all look at it, to know whether the node acts
+//! ```
+//!
+//! Each part owns its data. [`Memory`] hands the parts events, those of members by [`routing`], and carries out what requests and the home give: questions,
+//! posts, answers.
 
 mod correspondence;
 mod handles;
@@ -27,13 +42,13 @@ pub use self::hosting::Standing;
 use self::in_flight::{InFlight, Origin};
 use self::membership::Membership;
 use self::requests::{NodeState, RequestAction, Requests};
-use crate::MemoryOptions;
 use crate::access::{Outcome, Post, PostId, Step};
 use crate::actions::{HomeAction, Renewal, Stands};
 use crate::home::Note;
 use crate::registrar::Registrar;
 use crate::request::{Answer, RequestId, Wish};
 use crate::wire::{Frame, Question};
+use crate::{MemoryOptions, Rules};
 
 /// Requests that may be open at a node.
 pub(crate) const REQUESTS: usize = 8192;
@@ -71,7 +86,7 @@ pub enum Action {
 
 /// A node's memory, and the members' memory as the node sees it.
 pub struct Memory {
-    options: MemoryOptions,
+    rules: Rules,
     membership: Membership,
     hosting: Hosting,
     registrar: Registrar,
@@ -87,7 +102,7 @@ impl Memory {
     /// A node that is in no view.
     pub fn new(options: MemoryOptions) -> Self {
         Memory {
-            options,
+            rules: options.rules,
             membership: Membership::new(options.rules),
             hosting: Hosting::new(options),
             registrar: Registrar::default(),
@@ -318,7 +333,7 @@ impl Memory {
         event: impl FnOnce(&mut Requests, &mut NodeState<'_>, &mut Vec<RequestAction>),
     ) {
         let mut actions = std::mem::take(&mut self.request_actions);
-        let (rules, membership, has_memory) = (self.options.rules, &self.membership, self.hosting.key().is_some());
+        let (rules, membership, has_memory) = (self.rules, &self.membership, self.hosting.key().is_some());
         let mut node = NodeState { rules, membership, handles: &mut self.handles, has_memory };
         event(&mut self.requests, &mut node, &mut actions);
         for action in actions.drain(..) {
