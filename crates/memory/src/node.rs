@@ -150,7 +150,7 @@ impl Memory {
         self.correspondence.view_ends();
         self.in_flight.view_ends();
         self.handles.view_ends();
-        self.requests_act(out, |requests, _, actions| requests.view_ends(actions));
+        self.requests_act(out, |requests, node| requests.view_ends(node.out));
     }
 
     /// The lease as it is now. Comes before any other event, and after time has passed.
@@ -187,7 +187,7 @@ impl Memory {
         if let Err(refusal) = self.requests.admit(id, wish, until) {
             return out.push(Action::Answer(id, Answer::Refused(refusal)));
         }
-        self.requests_act(out, |requests, node, actions| requests.go_on(id, node, actions));
+        self.requests_act(out, |requests, node| requests.go_on(id, node));
         self.serve_self(out);
     }
 
@@ -220,12 +220,10 @@ impl Memory {
         }
         match (origin, outcome) {
             (Origin::Request(id, segment), outcome) => {
-                self.requests_act(out, |requests, node, actions| {
-                    requests.completed(id, segment, outcome, node, actions);
-                });
+                self.requests_act(out, |requests, node| requests.completed(id, segment, outcome, node));
             }
             (Origin::Look(id, home), outcome) => {
-                self.requests_act(out, |requests, node, actions| requests.looked(id, home, outcome, node, actions));
+                self.requests_act(out, |requests, node| requests.looked(id, home, outcome, node));
             }
             (Origin::Home(id), Outcome::Done(given)) => {
                 self.home_acts(out, |hosting, membership, actions| hosting.completed(id, given, membership, actions));
@@ -242,7 +240,7 @@ impl Memory {
     /// Time has passed.
     pub fn tick(&mut self, now: Time, out: &mut Vec<Action>) {
         self.membership.set_now(now);
-        self.requests_act(out, |requests, node, actions| requests.tick(node, actions));
+        self.requests_act(out, |requests, node| requests.tick(node));
         self.give_back(out);
         self.correspondence.ask_again(&self.membership, out);
         self.come_into_effect(out);
@@ -323,19 +321,15 @@ impl Memory {
     }
 
     fn go_on_all(&mut self, out: &mut Vec<Action>) {
-        self.requests_act(out, |requests, node, actions| requests.go_on_all(node, actions));
+        self.requests_act(out, |requests, node| requests.go_on_all(node));
     }
 
     /// Requests take an event, and what they want is done.
-    fn requests_act(
-        &mut self,
-        out: &mut Vec<Action>,
-        event: impl FnOnce(&mut Requests, &mut NodeState<'_>, &mut Vec<RequestAction>),
-    ) {
+    fn requests_act(&mut self, out: &mut Vec<Action>, event: impl FnOnce(&mut Requests, &mut NodeState<'_>)) {
         let mut actions = std::mem::take(&mut self.request_actions);
         let (rules, membership, has_memory) = (self.rules, &self.membership, self.hosting.key().is_some());
-        let mut node = NodeState { rules, membership, handles: &mut self.handles, has_memory };
-        event(&mut self.requests, &mut node, &mut actions);
+        let mut node = NodeState { rules, membership, handles: &mut self.handles, has_memory, out: &mut actions };
+        event(&mut self.requests, &mut node);
         for action in actions.drain(..) {
             match action {
                 RequestAction::Ask { id, to, question, until } => {

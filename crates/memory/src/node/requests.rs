@@ -45,13 +45,14 @@ pub(super) enum RequestAction {
     Answer(RequestId, Answer),
 }
 
-/// What a request knows of its node.
+/// The node, as its requests see it: what they know of it, and what they want done.
 pub(super) struct NodeState<'a> {
     pub(super) rules: Rules,
     pub(super) membership: &'a Membership,
     pub(super) handles: &'a mut Handles,
     /// The node's own memory of this view is there.
     pub(super) has_memory: bool,
+    pub(super) out: &'a mut Vec<RequestAction>,
 }
 
 #[derive(Default)]
@@ -151,7 +152,6 @@ impl Request {
         outcome: Outcome,
         shared: &mut Shared,
         node: &mut NodeState<'_>,
-        out: &mut Vec<RequestAction>,
     ) -> Progress {
         if node.handles.get(segment).is_none() {
             return Progress::Stays;
@@ -159,9 +159,9 @@ impl Request {
         let is_gone = outcome == Outcome::Gone;
         let terms = &mut self.terms;
         match (&mut self.stage, outcome) {
-            (RequestStage::Putting(putting), Outcome::Done(given)) => putting.completed(given, terms, node, out),
+            (RequestStage::Putting(putting), Outcome::Done(given)) => putting.completed(given, terms, node),
             (RequestStage::Getting(getting), Outcome::Done(given)) => {
-                getting.completed(given, terms, &mut shared.budget, node, out)
+                getting.completed(given, terms, &mut shared.budget, node)
             }
             (_, Outcome::Done(_)) => Progress::Stays,
             (stage, Outcome::Late | Outcome::Gone) => match stage.put_failed(is_gone, node) {
@@ -174,14 +174,14 @@ impl Request {
     }
 
     /// It is the first put of its segment.
-    fn begin_put(&mut self, shared: &mut Shared, node: &mut NodeState<'_>, out: &mut Vec<RequestAction>) -> Progress {
+    fn begin_put(&mut self, shared: &mut Shared, node: &mut NodeState<'_>) -> Progress {
         let RequestStage::Putting(putting) = &mut self.stage else { return Progress::Stays };
-        putting.begin(&mut self.terms, &mut shared.budget, node, out)
+        putting.begin(&mut self.terms, &mut shared.budget, node)
     }
 
-    fn put_again(&mut self, shared: &mut Shared, node: &mut NodeState<'_>, out: &mut Vec<RequestAction>) -> Progress {
+    fn put_again(&mut self, shared: &mut Shared, node: &mut NodeState<'_>) -> Progress {
         let RequestStage::Putting(putting) = &mut self.stage else { return Progress::Stays };
-        putting.look_again(&mut self.terms, &mut shared.budget, node, out)
+        putting.look_again(&mut self.terms, &mut shared.budget, node)
     }
 
     /// The end of its patience.
@@ -269,14 +269,14 @@ impl Requests {
     }
 
     /// Requests that wait for a view or a lease go on, if it has come.
-    pub(super) fn go_on_all(&mut self, node: &mut NodeState<'_>, out: &mut Vec<RequestAction>) {
+    pub(super) fn go_on_all(&mut self, node: &mut NodeState<'_>) {
         for id in self.those(|request| matches!(request.stage, RequestStage::Waiting(_))) {
-            self.go_on(id, node, out);
+            self.go_on(id, node);
         }
     }
 
-    pub(super) fn go_on(&mut self, id: RequestId, node: &mut NodeState<'_>, out: &mut Vec<RequestAction>) {
-        self.advance(id, node, out, Request::go_on);
+    pub(super) fn go_on(&mut self, id: RequestId, node: &mut NodeState<'_>) {
+        self.advance(id, node, Request::go_on);
     }
 
     /// A member has answered a question of the request. `order` is the question's number among all.
@@ -286,37 +286,18 @@ impl Requests {
         from: Incarnation,
         (reply, order): (Reply, u64),
         node: &mut NodeState<'_>,
-        out: &mut Vec<RequestAction>,
     ) {
-        self.advance(id, node, out, |request, shared, node, out| {
-            request.answered(from, (reply, order), shared, node, out)
-        });
+        self.advance(id, node, |request, shared, node| request.answered(from, (reply, order), shared, node));
     }
 
     /// A home's word that says how much is free there was read, or could not be.
-    pub(super) fn looked(
-        &mut self,
-        id: RequestId,
-        home: Incarnation,
-        outcome: Outcome,
-        node: &mut NodeState<'_>,
-        out: &mut Vec<RequestAction>,
-    ) {
-        self.advance(id, node, out, |request, _, node, out| request.looked(home, outcome, node, out));
+    pub(super) fn looked(&mut self, id: RequestId, home: Incarnation, outcome: Outcome, node: &mut NodeState<'_>) {
+        self.advance(id, node, |request, _, node| request.looked(home, outcome, node));
     }
 
     /// What was posted for a request at a segment has an outcome.
-    pub(super) fn completed(
-        &mut self,
-        id: RequestId,
-        segment: SegmentId,
-        outcome: Outcome,
-        node: &mut NodeState<'_>,
-        out: &mut Vec<RequestAction>,
-    ) {
-        self.advance(id, node, out, |request, shared, node, out| {
-            request.completed(segment, outcome, shared, node, out)
-        });
+    pub(super) fn completed(&mut self, id: RequestId, segment: SegmentId, outcome: Outcome, node: &mut NodeState<'_>) {
+        self.advance(id, node, |request, shared, node| request.completed(segment, outcome, shared, node));
     }
 
     /// The puts that waited for a segment find that it has come to its end.
@@ -325,21 +306,20 @@ impl Requests {
         puts: VecDeque<RequestId>,
         (segment, end): (&Segment, End),
         node: &mut NodeState<'_>,
-        out: &mut Vec<RequestAction>,
     ) {
         for id in puts {
-            self.advance(id, node, out, |_, _, _, _| Progress::segment_ended(segment, end));
+            self.advance(id, node, |_, _, _| Progress::segment_ended(segment, end));
         }
     }
 
     /// Time has passed.
-    pub(super) fn tick(&mut self, node: &mut NodeState<'_>, out: &mut Vec<RequestAction>) {
+    pub(super) fn tick(&mut self, node: &mut NodeState<'_>) {
         let now = node.membership.now();
         for id in self.those(|Request { terms, .. }| terms.until <= now && !terms.is_over) {
-            self.advance(id, node, out, |request, _, _, _| request.out_of_time());
+            self.advance(id, node, |request, _, _| request.out_of_time());
         }
         for id in self.those(|request| request.stage.pauses_until().is_some_and(|until| until <= now)) {
-            self.advance(id, node, out, Request::put_again);
+            self.advance(id, node, Request::put_again);
         }
     }
 
@@ -356,17 +336,16 @@ impl Requests {
         &mut self,
         id: RequestId,
         node: &mut NodeState<'_>,
-        out: &mut Vec<RequestAction>,
-        event: impl FnOnce(&mut Request, &mut Shared, &mut NodeState<'_>, &mut Vec<RequestAction>) -> Progress,
+        event: impl FnOnce(&mut Request, &mut Shared, &mut NodeState<'_>) -> Progress,
     ) {
         let Some(request) = self.open.get_mut(&id) else { return };
-        let progress = event(request, &mut self.shared, node, out);
-        let Some(segment) = self.enter(id, progress, out) else { return };
+        let progress = event(request, &mut self.shared, node);
+        let Some(segment) = self.enter(id, progress, node.out) else { return };
         let mut ended = id;
         while let Some(next) = node.handles.get_mut(segment).and_then(|handle| handle.put_ended(ended)) {
             if let Some(request) = self.open.get_mut(&next) {
-                let progress = request.begin_put(&mut self.shared, node, out);
-                if self.enter(next, progress, out).is_none() {
+                let progress = request.begin_put(&mut self.shared, node);
+                if self.enter(next, progress, node.out).is_none() {
                     return;
                 }
             }

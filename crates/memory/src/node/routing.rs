@@ -76,9 +76,7 @@ impl Memory {
                 });
             }
             (Purpose::Request(id), reply) if self.requests.has(id) => {
-                self.requests_act(out, |requests, node, actions| {
-                    requests.answered(id, from, (reply, open.order), node, actions);
-                });
+                self.requests_act(out, |requests, node| requests.answered(id, from, (reply, open.order), node));
             }
             // It gave up.
             (Purpose::Request(_), Reply::Segment(segment)) => {
@@ -150,7 +148,7 @@ impl Memory {
     pub(super) fn forget_if_idle(&mut self, id: SegmentId, out: &mut Vec<Action>) {
         let Some(Farewell { segment, end, puts, asker }) = self.handles.drop_if_ended(id) else { return };
         // What waits here finds that.
-        self.requests_act(out, |requests, node, actions| requests.segment_ended(puts, (&segment, end), node, actions));
+        self.requests_act(out, |requests, node| requests.segment_ended(puts, (&segment, end), node));
         self.correspondence.answer(asker, Reply::Done, &self.membership, out);
         if end == End::Moved {
             self.go_on_all(out);

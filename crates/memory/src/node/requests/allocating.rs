@@ -104,49 +104,32 @@ impl Looking {
 }
 
 impl Request {
-    pub(super) fn place(
-        &mut self,
-        shared: &mut Shared,
-        membership: &Membership,
-        out: &mut Vec<RequestAction>,
-    ) -> Progress {
+    pub(super) fn place(&mut self, shared: &mut Shared, node: &mut NodeState<'_>) -> Progress {
         let Wish::Allocate { wanted, placement } = &self.terms.wish else { return Progress::Stays };
-        match shared.placer.choose(wanted, *placement, self.terms.asked_at, membership) {
-            Choice::At(home, others) => self.allocate_at(home, others, membership, out),
+        match shared.placer.choose(wanted, *placement, self.terms.asked_at, node.membership) {
+            Choice::At(home, others) => self.allocate_at(home, others, node),
             Choice::MostFree(homes) => {
                 // Some may have no memory: those that have are to be asked in time.
-                let now = membership.now();
+                let now = node.membership.now();
                 let until = now + self.terms.until.since(now) / 2;
-                self.stage = RequestStage::Looking(Looking::begin(homes, until, &self.terms, out));
+                self.stage = RequestStage::Looking(Looking::begin(homes, until, &self.terms, node.out));
                 Progress::Stays
             }
             Choice::Nowhere(refusal) => Progress::refuses(refusal),
         }
     }
 
-    fn allocate_at(
-        &mut self,
-        home: Incarnation,
-        mut others: Vec<Incarnation>,
-        membership: &Membership,
-        out: &mut Vec<RequestAction>,
-    ) -> Progress {
+    fn allocate_at(&mut self, home: Incarnation, mut others: Vec<Incarnation>, node: &mut NodeState<'_>) -> Progress {
         let Wish::Allocate { wanted, .. } = &self.terms.wish else { return Progress::Stays };
         self.terms.asked_at = Some(home);
         others.truncate(if wanted.is_replicated() { MOST_HOMES } else { 0 });
-        let token = Token { asker: membership.me(), request: self.terms.id.0 };
+        let token = Token { asker: node.membership.me(), request: self.terms.id.0 };
         let question = Question::Allocate { token, wanted: wanted.clone(), others };
-        self.ask(Some(home), question, "the home", out)
+        self.ask(Some(home), question, "the home", node.out)
     }
 
     /// How much is free at a home.
-    pub(super) fn looked(
-        &mut self,
-        home: Incarnation,
-        outcome: Outcome,
-        node: &NodeState<'_>,
-        out: &mut Vec<RequestAction>,
-    ) -> Progress {
+    pub(super) fn looked(&mut self, home: Incarnation, outcome: Outcome, node: &mut NodeState<'_>) -> Progress {
         let RequestStage::Looking(looking) = &mut self.stage else { return Progress::Stays };
         let Some(found) = looking.completed(home, outcome) else { return Progress::Stays };
         let (is_last, until) = (looking.until >= self.terms.until, self.terms.until);
@@ -156,12 +139,12 @@ impl Request {
                 // Those that did not say may have room for a copy.
                 let silent = homes.iter().filter(|home| !found.contains(home));
                 let others = others.iter().chain(silent).copied().collect();
-                self.allocate_at(*home, others, node.membership, out)
+                self.allocate_at(*home, others, node)
             }
             None if is_last => self.out_of_time(),
             // None has memory yet.
             None => {
-                self.stage = RequestStage::Looking(Looking::begin(homes, until, &self.terms, out));
+                self.stage = RequestStage::Looking(Looking::begin(homes, until, &self.terms, node.out));
                 Progress::Stays
             }
         }

@@ -9,7 +9,6 @@ use super::listing::Listing;
 use super::putting::Putting;
 use super::{NodeState, Progress, Request, RequestAction, RequestStage, Shared};
 use crate::layout::End;
-use crate::node::membership::Membership;
 use crate::request::{Answer, Target, Wish};
 use crate::segment::registrar_of;
 use crate::wire::{Question, Reply};
@@ -22,21 +21,16 @@ const MOST_HOMES_IN_TURN: u8 = 64;
 
 impl Request {
     /// As far as this node knows its segment, if the node may act.
-    pub(super) fn go_on(
-        &mut self,
-        shared: &mut Shared,
-        node: &mut NodeState<'_>,
-        out: &mut Vec<RequestAction>,
-    ) -> Progress {
+    pub(super) fn go_on(&mut self, shared: &mut Shared, node: &mut NodeState<'_>) -> Progress {
         if !node.membership.acts() {
             return Progress::Stays;
         }
         self.terms.sent_on = 0;
         match &self.terms.wish {
-            Wish::Allocate { .. } => self.place(shared, node.membership, out),
+            Wish::Allocate { .. } => self.place(shared, node),
             Wish::List { prefix } => {
                 let mut listing = Listing::new(prefix);
-                let progress = listing.begin(node.membership.homes(), &self.terms, out);
+                let progress = listing.begin(node.membership.homes(), &self.terms, node.out);
                 self.stage = RequestStage::Listing(listing);
                 progress
             }
@@ -45,14 +39,14 @@ impl Request {
             wish => match wish.target() {
                 Some((Target::Id(segment), _)) => {
                     let segment = *segment;
-                    self.go_on_at(segment, shared, node, out)
+                    self.go_on_at(segment, shared, node)
                 }
                 Some((Target::Name(name), _)) => match node.handles.named(name) {
-                    Some(segment) => self.go_on_at(segment, shared, node, out),
+                    Some(segment) => self.go_on_at(segment, shared, node),
                     None => {
                         let to = node.membership.view().and_then(|view| name.registrar(view));
                         let question = Question::Find(name.clone());
-                        self.ask(to, question, "the registrar of the name", out)
+                        self.ask(to, question, "the registrar of the name", node.out)
                     }
                 },
                 None => Progress::Stays,
@@ -60,14 +54,8 @@ impl Request {
         }
     }
 
-    fn go_on_at(
-        &mut self,
-        segment: SegmentId,
-        shared: &mut Shared,
-        node: &mut NodeState<'_>,
-        out: &mut Vec<RequestAction>,
-    ) -> Progress {
-        let Some(handle) = node.handles.get(segment) else { return self.ask_where(segment, node.membership, out) };
+    fn go_on_at(&mut self, segment: SegmentId, shared: &mut Shared, node: &mut NodeState<'_>) -> Progress {
+        let Some(handle) = node.handles.get(segment) else { return self.ask_where(segment, node) };
         let at = handle.segment();
         if let Some(end) = handle.end() {
             return Progress::segment_ended(at, end);
@@ -79,13 +67,13 @@ impl Request {
             Wish::Release { user, .. } => {
                 let (home, question) = (at.home, Question::Release { id: segment, owner: user });
                 self.terms.asked_at = Some(home);
-                self.ask(Some(home), question, "the segment's home", out)
+                self.ask(Some(home), question, "the segment's home", node.out)
             }
             Wish::Put { .. } => {
                 let mut putting = Putting::new(segment);
                 let is_first = node.handles.get_mut(segment).is_some_and(|handle| handle.queue_put(self.terms.id));
                 let progress = match is_first {
-                    true => putting.begin(&mut self.terms, &mut shared.budget, node, out),
+                    true => putting.begin(&mut self.terms, &mut shared.budget, node),
                     false => Progress::Stays,
                 };
                 self.stage = RequestStage::Putting(putting);
@@ -93,7 +81,7 @@ impl Request {
             }
             Wish::Get { .. } | Wish::Stat { .. } => {
                 let mut getting = Getting::new(segment);
-                let progress = getting.begin(&mut self.terms, &mut shared.budget, node, out);
+                let progress = getting.begin(&mut self.terms, &mut shared.budget, node);
                 self.stage = RequestStage::Getting(getting);
                 progress
             }
@@ -110,13 +98,13 @@ impl Request {
     }
 
     /// This node does not know the segment: its maker does, or where that has gone the segment's registrar.
-    fn ask_where(&mut self, segment: SegmentId, membership: &Membership, out: &mut Vec<RequestAction>) -> Progress {
-        let Some(view) = membership.view() else { return Progress::Stays };
-        if membership.member(segment.home).is_some() {
-            return self.ask(Some(segment.home), Question::Where(segment), "the segment's home", out);
+    fn ask_where(&mut self, segment: SegmentId, node: &mut NodeState<'_>) -> Progress {
+        let Some(view) = node.membership.view() else { return Progress::Stays };
+        if node.membership.member(segment.home).is_some() {
+            return self.ask(Some(segment.home), Question::Where(segment), "the segment's home", node.out);
         }
         match registrar_of(segment, view) {
-            Some(registrar) => self.ask_holder(segment, Some(registrar), out),
+            Some(registrar) => self.ask_holder(segment, Some(registrar), node.out),
             None => Progress::refuses(Refusal::Lost { id: segment }),
         }
     }
@@ -152,11 +140,10 @@ impl Request {
         (reply, order): (Reply, u64),
         shared: &mut Shared,
         node: &mut NodeState<'_>,
-        out: &mut Vec<RequestAction>,
     ) -> Progress {
         match (&self.terms.wish, reply) {
             (Wish::List { .. }, Reply::Page { segments, is_last, going }) => match &mut self.stage {
-                RequestStage::Listing(listing) => listing.page(from, (segments, going), is_last, &self.terms, out),
+                RequestStage::Listing(listing) => listing.page(from, (segments, going), is_last, &self.terms, node.out),
                 _ => Progress::Stays,
             },
             (Wish::Stat { .. }, Reply::Notice(goes_in)) => match &self.stage {
@@ -167,29 +154,29 @@ impl Request {
                 let is_made = matches!(wish, Wish::Allocate { .. });
                 // Of one that has come to its end since it was asked for, nothing is believed.
                 match node.handles.end_since(segment.id, order) {
-                    Some(End::Moved) => return self.go_on(shared, node, out),
+                    Some(End::Moved) => return self.go_on(shared, node),
                     Some(end) => return Progress::refuses(segment.ended(end)),
                     None => {}
                 }
                 node.handles.learn(segment.clone(), node.membership.now());
-                if is_made { Progress::Answers(Answer::Allocated(segment)) } else { self.go_on(shared, node, out) }
+                if is_made { Progress::Answers(Answer::Allocated(segment)) } else { self.go_on(shared, node) }
             }
             (_, Reply::Held { id: segment, by }) => {
                 self.terms.sent_on += 1;
                 if self.terms.sent_on > MOST_HOMES_IN_TURN {
                     return Progress::Waits("homes that name each other as the segment's");
                 }
-                self.ask(Some(by), Question::Where(segment), "the segment's home", out)
+                self.ask(Some(by), Question::Where(segment), "the segment's home", node.out)
             }
             (_, Reply::Elsewhere(segment)) => {
                 let registrar = node.membership.view().and_then(|view| registrar_of(segment, view));
-                self.ask_holder(segment, registrar, out)
+                self.ask_holder(segment, registrar, node.out)
             }
             (Wish::Release { target, user }, Reply::Refused(Refusal::Lost { id: segment })) => match target {
                 Target::Name(name) => {
                     let to = node.membership.view().and_then(|view| name.registrar(view));
                     let question = Question::Bury { name: name.clone(), owner: *user };
-                    self.ask(to, question, "the registrar of the name", out)
+                    self.ask(to, question, "the registrar of the name", node.out)
                 }
                 Target::Id(_) => Progress::refuses(Refusal::Lost { id: segment }),
             },

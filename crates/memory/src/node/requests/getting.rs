@@ -13,7 +13,7 @@ use std::time::Duration;
 use verbena_terms::Time;
 
 use super::budget::Budget;
-use super::{NodeState, Progress, RequestAction, Terms};
+use super::{NodeState, Progress, Terms};
 use crate::access::{Given, Step};
 use crate::get::{Get, Got};
 use crate::layout::{Word, word_at};
@@ -46,13 +46,7 @@ impl Getting {
         Getting { segment, step: GetStep::Begun }
     }
 
-    pub(super) fn begin(
-        &mut self,
-        terms: &mut Terms,
-        budget: &mut Budget,
-        node: &NodeState<'_>,
-        out: &mut Vec<RequestAction>,
-    ) -> Progress {
+    pub(super) fn begin(&mut self, terms: &mut Terms, budget: &mut Budget, node: &mut NodeState<'_>) -> Progress {
         let Some(handle) = node.handles.get(self.segment) else { return Progress::Stays };
         let coherence = handle.segment().wanted.coherence;
         let is_get = matches!(terms.wish, Wish::Get { .. });
@@ -66,20 +60,14 @@ impl Getting {
             }
             if let Coherence::Delta(_) = coherence {
                 self.step = GetStep::Comparing;
-                terms.post(handle.segment(), vec![Step::ReadWord(word_at(handle.segment().control))], out);
+                terms.post(handle.segment(), vec![Step::ReadWord(word_at(handle.segment().control))], node.out);
                 return Progress::Stays;
             }
         }
-        self.read(terms, budget, node, out)
+        self.read(terms, budget, node)
     }
 
-    fn read(
-        &mut self,
-        terms: &mut Terms,
-        budget: &mut Budget,
-        node: &NodeState<'_>,
-        out: &mut Vec<RequestAction>,
-    ) -> Progress {
+    fn read(&mut self, terms: &mut Terms, budget: &mut Budget, node: &mut NodeState<'_>) -> Progress {
         let Some(handle) = node.handles.get(self.segment) else { return Progress::Stays };
         let (all, guess) = (handle.segment().wanted.bytes, handle.word());
         let (get, bytes) = match &terms.wish {
@@ -94,7 +82,7 @@ impl Getting {
         if let Err(refusal) = budget.charge(&mut terms.charge, bytes) {
             return Progress::refuses(refusal);
         }
-        terms.post(handle.segment(), get.steps(handle.segment()), out);
+        terms.post(handle.segment(), get.steps(handle.segment()), node.out);
         self.step = GetStep::Reading(get, node.membership.now());
         Progress::Stays
     }
@@ -106,7 +94,6 @@ impl Getting {
         terms: &mut Terms,
         budget: &mut Budget,
         node: &mut NodeState<'_>,
-        out: &mut Vec<RequestAction>,
     ) -> Progress {
         let (acts, now, rules) = (node.membership.acts(), node.membership.now(), node.rules);
         let Some(handle) = node.handles.get_mut(self.segment) else { return Progress::Stays };
@@ -125,34 +112,27 @@ impl Getting {
                     Some(copy) if word.version().saturating_sub(copy.value.version) <= u64::from(most) => {
                         serve_copy(copy, terms)
                     }
-                    _ => self.read(terms, budget, node, out),
+                    _ => self.read(terms, budget, node),
                 }
             }
             GetStep::Reading(get, since) => match get.completed(handle.segment(), rules, given) {
                 Got::Ended(end) => Progress::segment_ended(handle.segment(), end),
                 Got::Again => {
                     *since = now;
-                    terms.post(handle.segment(), get.steps(handle.segment()), out);
+                    terms.post(handle.segment(), get.steps(handle.segment()), node.out);
                     Progress::Stays
                 }
                 Got::Value(value, word) => {
                     let since = if rules.age_from_question { *since } else { now };
                     handle.set_word(word);
                     let is_any_going = get.is_any_going;
-                    self.got(CachedValue { value, since }, is_any_going, terms, node, out)
+                    self.got(CachedValue { value, since }, is_any_going, terms, node)
                 }
             },
         }
     }
 
-    fn got(
-        &mut self,
-        read: CachedValue,
-        is_any_going: bool,
-        terms: &Terms,
-        node: &mut NodeState<'_>,
-        out: &mut Vec<RequestAction>,
-    ) -> Progress {
+    fn got(&mut self, read: CachedValue, is_any_going: bool, terms: &Terms, node: &mut NodeState<'_>) -> Progress {
         let Some(handle) = node.handles.get(self.segment) else { return Progress::Stays };
         if matches!(terms.wish, Wish::Stat { .. }) {
             let (version, stamp_ns) = (read.value.version, read.value.stamp_ns);
@@ -160,7 +140,7 @@ impl Getting {
             if !is_any_going {
                 return Progress::Answers(Answer::Stat { segment, version, stamp_ns, goes_in: None });
             }
-            terms.ask(segment.home, Question::Notice(segment.id), terms.until, out);
+            terms.ask(segment.home, Question::Notice(segment.id), terms.until, node.out);
             self.step = GetStep::Stating { segment, version, stamp_ns };
             return Progress::Stays;
         }

@@ -60,26 +60,14 @@ impl Putting {
     }
 
     /// It is the first of its segment.
-    pub(super) fn begin(
-        &mut self,
-        terms: &mut Terms,
-        budget: &mut Budget,
-        node: &mut NodeState<'_>,
-        out: &mut Vec<RequestAction>,
-    ) -> Progress {
+    pub(super) fn begin(&mut self, terms: &mut Terms, budget: &mut Budget, node: &mut NodeState<'_>) -> Progress {
         let Wish::Put { offset, bytes, named, stamp_ns, .. } = &terms.wish else { return Progress::Stays };
         self.step = PutStep::Working(Put::new(*offset, bytes.clone(), *named, *stamp_ns));
-        self.work(terms, budget, node, out)
+        self.work(terms, budget, node)
     }
 
     /// It looks for a free slot again.
-    pub(super) fn look_again(
-        &mut self,
-        terms: &mut Terms,
-        budget: &mut Budget,
-        node: &mut NodeState<'_>,
-        out: &mut Vec<RequestAction>,
-    ) -> Progress {
+    pub(super) fn look_again(&mut self, terms: &mut Terms, budget: &mut Budget, node: &mut NodeState<'_>) -> Progress {
         match std::mem::replace(&mut self.step, PutStep::Queued) {
             PutStep::Pausing(put, _) => self.step = PutStep::Working(put),
             other => {
@@ -87,16 +75,10 @@ impl Putting {
                 return Progress::Stays;
             }
         }
-        self.work(terms, budget, node, out)
+        self.work(terms, budget, node)
     }
 
-    fn work(
-        &mut self,
-        terms: &mut Terms,
-        budget: &mut Budget,
-        node: &mut NodeState<'_>,
-        out: &mut Vec<RequestAction>,
-    ) -> Progress {
+    fn work(&mut self, terms: &mut Terms, budget: &mut Budget, node: &mut NodeState<'_>) -> Progress {
         let Some(handle) = node.handles.get_mut(self.segment) else { return Progress::Stays };
         // What puts a part into a value holds the whole of it.
         let wanted = &handle.segment().wanted;
@@ -108,31 +90,19 @@ impl Putting {
         let PutStep::Working(put) = &mut self.step else { return Progress::Stays };
         let (segment, known) = handle.words();
         let next = put.begin(segment, known, node.rules);
-        self.follow(next, terms, node, out)
+        self.follow(next, terms, node)
     }
 
     /// What was posted was executed.
-    pub(super) fn completed(
-        &mut self,
-        given: Vec<Given>,
-        terms: &Terms,
-        node: &mut NodeState<'_>,
-        out: &mut Vec<RequestAction>,
-    ) -> Progress {
+    pub(super) fn completed(&mut self, given: Vec<Given>, terms: &Terms, node: &mut NodeState<'_>) -> Progress {
         let Some(handle) = node.handles.get_mut(self.segment) else { return Progress::Stays };
         let PutStep::Working(put) = &mut self.step else { return Progress::Stays };
         let (segment, known) = handle.words();
         let next = put.completed(segment, known, node.rules, given);
-        self.follow(next, terms, node, out)
+        self.follow(next, terms, node)
     }
 
-    fn follow(
-        &mut self,
-        next: Next,
-        terms: &Terms,
-        node: &mut NodeState<'_>,
-        out: &mut Vec<RequestAction>,
-    ) -> Progress {
+    fn follow(&mut self, next: Next, terms: &Terms, node: &mut NodeState<'_>) -> Progress {
         let acts = node.membership.acts();
         match next {
             Next::Post(home, steps) => {
@@ -143,7 +113,7 @@ impl Putting {
                 }
                 let (origin, until) = (Origin::Request(terms.id, self.segment), terms.until);
                 let until = if is_decided { Time::FAR } else { until };
-                out.push(RequestAction::Post { origin, home, steps, until });
+                node.out.push(RequestAction::Post { origin, home, steps, until });
                 Progress::Stays
             }
             // The request is over, and its put was not done.
