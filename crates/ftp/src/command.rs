@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use crate::address::{EprtError, parse_eprt, parse_port};
 use crate::date::Date;
+use crate::machine::Digest;
 
 /// How the bytes of a data connection stand for those of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,18 +49,24 @@ pub enum Command {
     Opts(Vec<u8>),
     Type(Representation),
     Stru,
-    Mode,
+    /// `S`, or `E` if true.
+    Mode(bool),
     Pasv,
+    Spas,
     Epsv(Extended),
     Port(SocketAddr),
     /// Channels in the order of preference, those of one session joined by `+`, and streams.
     Tprt(Vec<Vec<u8>>, u16, u16),
     Retr(Vec<u8>),
+    /// The path, and the bytes from the first to before the second.
+    Eret(Vec<u8>, (u64, u64)),
     Stor(Vec<u8>),
     Appe(Vec<u8>),
     Stou,
     Allo(u64),
     Rest(u64),
+    /// Parts of the file that the other end has: each from the first byte to before the second.
+    RestParts(Vec<(u64, u64)>),
     /// First and last byte, both inclusive; `None` takes an earlier one back.
     Rang(Option<(u64, u64)>),
     Rnfr(Vec<u8>),
@@ -84,6 +91,12 @@ pub enum Command {
     Hash(Vec<u8>),
     /// The path, and the bytes from the first to before the second, where given.
     Xsha256(Vec<u8>, Option<(u64, u64)>),
+    /// The same of an offset and a length, by one of two digests.
+    Cksm(Digest, Vec<u8>, (u64, u64)),
+    /// The size of the kernel's buffers, which it chooses itself.
+    Sbuf,
+    /// What the client is called.
+    SiteClientInfo,
     Stat(Option<Vec<u8>>),
     Abor,
 }
@@ -163,11 +176,13 @@ fn parse_verb(verb: &[u8], argument: Option<&[u8]>) -> Result<Command, CommandEr
             _ => return Err(CommandError::Syntax("STRU takes F.")),
         },
         b"MODE" => match word().to_ascii_uppercase().as_slice() {
-            b"S" => Mode,
-            b"B" | b"C" | b"E" | b"Z" => return Err(CommandError::Parameter("The mode is S.")),
-            _ => return Err(CommandError::Syntax("MODE takes S.")),
+            b"S" => Mode(false),
+            b"E" => Mode(true),
+            b"B" | b"C" | b"Z" => return Err(CommandError::Parameter("The modes are S and E.")),
+            _ => return Err(CommandError::Syntax("MODE takes S or E.")),
         },
         b"PASV" => Pasv,
+        b"SPAS" => Spas,
         b"EPSV" => Epsv(match word().to_ascii_uppercase().as_slice() {
             b"" => Extended::Any,
             b"1" => Extended::V4,
@@ -180,6 +195,8 @@ fn parse_verb(verb: &[u8], argument: Option<&[u8]>) -> Result<Command, CommandEr
             EprtError::Form => CommandError::Syntax("EPRT takes |1|address|port| or |2|address|port|."),
             EprtError::Family => CommandError::Family,
         })?),
+        // A server of one stripe connects to one address.
+        b"SPOR" => Port(parse_port(word()).ok_or(CommandError::Syntax("SPOR takes one address: h1,h2,h3,h4,p1,p2."))?),
         b"TPRT" => {
             let (channels, streams) = split(word());
             let channels: Vec<Vec<u8>> = channels.split(|byte| *byte == b',').map(<[u8]>::to_ascii_lowercase).collect();
@@ -200,10 +217,12 @@ fn parse_verb(verb: &[u8], argument: Option<&[u8]>) -> Result<Command, CommandEr
             }
         }
         b"RETR" => Retr(path()?),
+        b"ERET" => eret(argument.unwrap_or_default())?,
         b"STOR" => Stor(path()?),
         b"APPE" => Appe(path()?),
         b"STOU" => Stou,
         b"ALLO" => Allo(number(word().split(|byte| *byte == b' ').next().unwrap_or_default())?),
+        b"REST" if word().contains(&b'-') => RestParts(parts(word())?),
         b"REST" => Rest(number(word())?),
         b"RANG" => Rang(range(word())?),
         b"RNFR" => Rnfr(path()?),
@@ -231,6 +250,11 @@ fn parse_verb(verb: &[u8], argument: Option<&[u8]>) -> Result<Command, CommandEr
                 .ok_or(CommandError::Syntax("XSHA256 takes a path, in quotes where a start and an end follow."))?;
             Xsha256(path, range)
         }
+        b"CKSM" => cksm(argument.unwrap_or_default())?,
+        b"SBUF" => {
+            number(word())?;
+            Sbuf
+        }
         b"STAT" => Stat(argument.filter(|path| !path.is_empty()).map(|_| without_options(argument))),
         b"ABOR" => Abor,
         b"SITE" => site(argument.unwrap_or_default())?,
@@ -253,6 +277,7 @@ fn site(argument: &[u8]) -> Result<Command, CommandError> {
     let (verb, rest) = split(argument);
     match verb.to_ascii_uppercase().as_slice() {
         b"HELP" => Ok(Command::SiteHelp),
+        b"CLIENTINFO" => Ok(Command::SiteClientInfo),
         b"CHMOD" => {
             let (mode, path) = split(rest);
             let mode = std::str::from_utf8(mode).ok().and_then(|mode| u32::from_str_radix(mode, 8).ok());
@@ -322,6 +347,47 @@ fn ranged(argument: &[u8]) -> Option<(Vec<u8>, Option<Range>)> {
     }
 }
 
+/// `P offset length path`.
+fn eret(argument: &[u8]) -> Result<Command, CommandError> {
+    let wrong = CommandError::Syntax("ERET takes P, an offset, a length and a path.");
+    let (module, rest) = split(argument);
+    let (from, rest) = split(rest);
+    let (length, path) = split(rest);
+    if !module.eq_ignore_ascii_case(b"P") || path.is_empty() {
+        return Err(wrong);
+    }
+    let (from, length) = (number(from)?, number(length)?);
+    Ok(Command::Eret(path.to_vec(), (from, from.saturating_add(length))))
+}
+
+/// `algorithm offset length path`; the length -1 is all that follows.
+fn cksm(argument: &[u8]) -> Result<Command, CommandError> {
+    let (algorithm, rest) = split(argument);
+    let (from, rest) = split(rest);
+    let (length, path) = split(rest);
+    let digest = match algorithm.to_ascii_uppercase().as_slice() {
+        b"MD5" => Digest::Md5,
+        b"SHA256" | b"SHA-256" => Digest::Sha256,
+        _ => return Err(CommandError::Parameter("Algorithms are MD5 and SHA256.")),
+    };
+    if path.is_empty() {
+        return Err(CommandError::Syntax("CKSM takes an algorithm, an offset, a length or -1, and a path."));
+    }
+    let from = number(from)?;
+    let to = if length == b"-1" { u64::MAX } else { from.saturating_add(number(length)?) };
+    Ok(Command::Cksm(digest, path.to_vec(), (from, to)))
+}
+
+/// `a-b,c-d`, each from its first byte to before its second number, as markers of MODE E are.
+fn parts(word: &[u8]) -> Result<Vec<(u64, u64)>, CommandError> {
+    let part = |part: &[u8]| {
+        let mut ends = part.splitn(2, |byte| *byte == b'-');
+        let (from, to) = (number(ends.next().unwrap_or_default())?, number(ends.next().unwrap_or_default())?);
+        if from <= to { Ok((from, to)) } else { Err(CommandError::Syntax("REST takes parts as 0-100,200-300.")) }
+    };
+    word.split(|byte| *byte == b',').map(part).collect()
+}
+
 /// `start end`; `1 0` takes an earlier one back.
 fn range(word: &[u8]) -> Result<Option<(u64, u64)>, CommandError> {
     let (start, end) = split(word);
@@ -368,6 +434,9 @@ mod tests {
             parse("SITE UTIME a b 19700101000001 19700101000002 19700101000003 UTC"),
             Ok(Command::SiteUtime(2, b"a b".to_vec()))
         );
+        assert_eq!(parse("CKSM sha256 1 -1 a b"), Ok(Command::Cksm(Digest::Sha256, b"a b".to_vec(), (1, u64::MAX))));
+        assert_eq!(parse("ERET p 5 10 a b"), Ok(Command::Eret(b"a b".to_vec(), (5, 15))));
+        assert_eq!(parse("REST 0-5,7-9"), Ok(Command::RestParts(vec![(0, 5), (7, 9)])));
         assert_eq!(parse("XSHA256 \"a \"b\" 1 5"), Ok(Command::Xsha256(b"a \"b".to_vec(), Some((1, 5)))));
     }
 
@@ -375,12 +444,25 @@ mod tests {
     fn what_is_no_command_says_why() {
         assert_eq!(parse("GET / HTTP/1.1"), Err(CommandError::Http));
         assert_eq!(parse("XYZ"), Err(CommandError::Unknown));
-        for line in
-            ["RETR", "RETR ", "REST -1", "REST 9223372036854775808", "RANG 5 4", "SITE CHMOD 7777 a", "MFMT 1 a"]
-        {
+        for line in [
+            "RETR",
+            "RETR ",
+            "REST -1",
+            "REST 5-4",
+            "REST 1-",
+            "ERET P 1 a",
+            "ERET X 1 2 a",
+            "CKSM MD5 0 -1",
+            "SPOR 1,2,3,4,5,6 1,2,3,4,5,6",
+            "SBUF x",
+            "REST 9223372036854775808",
+            "RANG 5 4",
+            "SITE CHMOD 7777 a",
+            "MFMT 1 a",
+        ] {
             assert!(matches!(parse(line), Err(CommandError::Syntax(_))), "{line}");
         }
-        for line in ["TYPE E", "TYPE L 9", "MODE B", "STRU R"] {
+        for line in ["TYPE E", "TYPE L 9", "MODE B", "STRU R", "CKSM SHA1 0 -1 a"] {
             assert!(matches!(parse(line), Err(CommandError::Parameter(_))), "{line}");
         }
         assert!(matches!(Command::parse(b"RETR a\0b"), Err(CommandError::Syntax(_))));

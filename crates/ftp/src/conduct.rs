@@ -3,10 +3,13 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::address::canonical;
+use crate::blocks::Pieces;
 use crate::command::{Command, Extended, Representation};
+use crate::extended::Mode;
 use crate::listing::{FactSet, Form};
-use crate::machine::{Action, DataPlace, FileWork, Machine, Place, Question, Tls, Transfer, Waiting, What};
+use crate::machine::{Action, DataPlace, Digest, FileWork, Machine, Passive, Place, Question, Transfer, Waiting, What};
 use crate::rights::{Login, Rights};
+use crate::settings::Tls;
 use verbena_transfer::ChannelKind;
 use verbena_transfer::VirtualPath;
 
@@ -31,7 +34,9 @@ impl Machine {
             Command::Help | Command::SiteHelp => self.on_help(),
             Command::Opts(option) => self.on_opts(&option),
             Command::Stru => self.reply(200, "Structure is F."),
-            Command::Mode => self.reply(200, "Mode is S."),
+            Command::Mode(is_extended) => self.on_mode(is_extended),
+            Command::Sbuf => self.reply(200, "Noted; the kernel sizes its buffers as the link asks."),
+            Command::SiteClientInfo => self.reply(250, "Noted."),
             command => match self.login.clone() {
                 None => self.reply(530, "Log in with USER and PASS first."),
                 Some(login) => self.on_file_command(command, &login, rename_from),
@@ -46,7 +51,8 @@ impl Machine {
                 self.representation = representation;
                 self.reply(200, if representation == Representation::Ascii { "Type is A." } else { "Type is I." });
             }
-            Command::Pasv => self.on_pasv(),
+            Command::Pasv => self.on_pasv(Passive::Pasv),
+            Command::Spas => self.on_pasv(Passive::Spas),
             Command::Epsv(which) => self.on_epsv(which),
             Command::Tprt(channels, first, most) => {
                 self.close_listener();
@@ -76,11 +82,14 @@ impl Machine {
             Command::Rest(byte) => {
                 self.restart = byte;
                 self.range = None;
+                self.extended.parts = Default::default();
                 self.reply(350, &format!("The next transfer begins at byte {byte}."));
             }
+            Command::RestParts(parts) => self.on_rest_parts(&parts),
             Command::Rang(range) => {
                 self.range = range;
                 self.restart = 0;
+                self.extended.parts = Default::default();
                 match range {
                     Some((first, last)) => self.reply(350, &format!("The next command takes bytes {first} to {last}.")),
                     None => self.reply(350, "The next command takes the whole file."),
@@ -101,6 +110,12 @@ impl Machine {
                 }
                 None => self.reply(503, "RNFR comes first."),
             },
+            Command::Eret(_, (first, behind)) if behind <= first => self.reply(501, "The length is at least 1."),
+            Command::Eret(path, (first, behind)) => {
+                // The last byte of a range is inclusive.
+                (self.range, self.restart) = (Some((first, behind - 1)), 0);
+                self.on_transfer(Command::Retr(path), login);
+            }
             Command::Retr(_) | Command::Stor(_) | Command::Appe(_) | Command::Stou => self.on_transfer(command, login),
             Command::List(path) => self.list(&path, Form::Long),
             Command::Nlst(path) => self.list(&path, Form::Names),
@@ -145,11 +160,16 @@ impl Machine {
             }
             Command::Hash(path) => {
                 let (from, to) = self.take_range();
-                self.with(read, &path.clone(), |full| (Work::Hash(full, from, to), Question::Hash(path)));
+                self.with(read, &path.clone(), |full| {
+                    (Work::Hash(Digest::Sha256, full, from, to), Question::Hash(path))
+                });
             }
             Command::Xsha256(path, range) => {
                 let (from, to) = range.unwrap_or((0, u64::MAX));
-                self.with(read, &path, |path| (Work::Hash(path, from, to), Question::Xsha256));
+                self.with(read, &path, |path| (Work::Hash(Digest::Sha256, path, from, to), Question::Xsha256));
+            }
+            Command::Cksm(digest, path, (from, to)) => {
+                self.with(read, &path, |path| (Work::Hash(digest, path, from, to), Question::Cksm));
             }
             Command::Stat(Some(path)) => {
                 self.with(true, &path, |path| (Work::Lines(path.clone()), Question::Stat(path)));
@@ -240,6 +260,7 @@ impl Machine {
                     // Its channel was chosen while data could be in clear (rule T2).
                     self.close_listener();
                 }
+                self.close_kept();
                 self.reply(200, if self.is_private { "Data is encrypted." } else { "Data is in clear." });
             }
         }
@@ -256,16 +277,19 @@ impl Machine {
         if self.settings.tls != Tls::Off {
             lines.push_str(" AUTH TLS\r\n PBSZ\r\n PROT\r\n");
         }
-        for feature in ["EPRT", "EPSV", "HASH SHA-256*", "HOST", "MDTM", "MFMT"] {
+        for feature in ["CKSM SHA256:1;MD5:2;", "EPRT", "EPSV", "ERET", "HASH SHA-256*", "HOST", "MDTM", "MFMT"] {
             lines.push_str(&format!(" {feature}\r\n"));
         }
         lines.push_str(&format!(" MLST {}\r\n", self.facts.feature()));
         for feature in [
+            "PARALLEL",
             "RANG STREAM",
             "REST STREAM",
             "SITE CHMOD",
             "SITE UTIME",
             "SIZE",
+            "SPAS",
+            "SPOR",
             "TPRT descriptor,tcp,quic",
             "TVFS",
             "UTF8",
@@ -278,9 +302,9 @@ impl Machine {
 
     fn on_help(&mut self) {
         let lines = " USER PASS ACCT HOST QUIT AUTH PBSZ PROT FEAT OPTS SYST HELP NOOP STAT\r\n \
-                     TYPE STRU MODE PASV EPSV PORT EPRT TPRT ALLO REST RANG RETR STOR APPE STOU ABOR\r\n \
+                     TYPE STRU MODE PASV EPSV SPAS PORT EPRT SPOR TPRT SBUF ALLO REST RANG RETR ERET STOR APPE STOU ABOR\r\n \
                      PWD CWD CDUP MKD RMD DELE RNFR RNTO LIST NLST MLSD MLST SIZE MDTM MFMT\r\n \
-                     HASH XSHA256 SITE CHMOD, SITE UTIME, SITE HELP\r\n";
+                     HASH XSHA256 CKSM SITE CHMOD, SITE UTIME, SITE HELP, SITE CLIENTINFO\r\n";
         self.reply_lines(214, "Commands:", lines.as_bytes(), "End");
     }
 
@@ -297,6 +321,7 @@ impl Machine {
                 self.facts = FactSet::parse(&option[5..]);
                 self.reply(200, &format!("MLST OPTS {}", self.facts.names()));
             }
+            _ if upper.starts_with(b"RETR ") => self.on_parallelism(&upper[5..]),
             _ if upper.starts_with(b"HASH ") => self.reply(504, "The algorithm is SHA-256."),
             _ => self.reply(501, "No such option."),
         }
@@ -305,21 +330,22 @@ impl Machine {
     fn on_stat(&mut self) {
         let representation = if self.representation == Representation::Ascii { "A" } else { "I" };
         let lines = format!(
-            " Connected from {}\r\n Type {representation}, structure F, mode S\r\n Control {}, data {}\r\n",
+            " Connected from {}\r\n Type {representation}, structure F, mode {}\r\n Control {}, data {}\r\n",
             self.settings.peer,
+            if self.extended.is_on { "E" } else { "S" },
             if self.is_secure { "encrypted" } else { "in clear" },
             if self.is_private { "encrypted" } else { "in clear" },
         );
         self.reply_lines(211, "Status:", lines.as_bytes(), "End");
     }
 
-    fn on_pasv(&mut self) {
+    fn on_pasv(&mut self, command: Passive) {
         if self.is_epsv_all {
             self.reply(503, "EPSV ALL was promised.");
         } else if !canonical(self.settings.local).is_ipv4() {
             self.reply(425, "PASV cannot name an IPv6 address: use EPSV.");
         } else {
-            self.listen(false);
+            self.listen(command);
         }
     }
 
@@ -332,13 +358,13 @@ impl Machine {
             }
             Extended::V4 if !is_v4 => self.reply(522, "Network protocol not supported, use (2)."),
             Extended::V6 if is_v4 => self.reply(522, "Network protocol not supported, use (1)."),
-            _ => self.listen(true),
+            _ => self.listen(Passive::Epsv),
         }
     }
 
-    fn listen(&mut self, is_extended: bool) {
+    fn listen(&mut self, command: Passive) {
         self.data = None;
-        self.waiting = Some(Waiting::Listen { is_extended });
+        self.waiting = Some(Waiting::Listen(command));
         self.actions.push(Action::Listen);
     }
 
@@ -357,7 +383,7 @@ impl Machine {
     }
 
     pub(crate) fn close_listener(&mut self) {
-        if matches!(self.data.take(), Some(DataPlace::Passive | DataPlace::Session)) {
+        if matches!(self.data.take(), Some(DataPlace::Passive | DataPlace::Session | DataPlace::Kept { .. })) {
             self.actions.push(Action::CloseListener);
         }
     }
@@ -375,6 +401,8 @@ impl Machine {
         let rights = login.rights;
         let (from, to) = self.take_range();
         let announced = self.announced.take();
+        let parts = std::mem::take(&mut self.extended.parts);
+        let replaces = login.atomic_stores || self.extended.is_on;
         if self.representation == Representation::Ascii && (from != 0 || to != u64::MAX) {
             self.close_listener();
             return self.reply(554, "Restarts and ranges count bytes: send TYPE I first.");
@@ -391,20 +419,22 @@ impl Machine {
         let place = match &command {
             Command::Appe(_) => Place::End,
             Command::Stou => Place::Unique,
-            _ if login.atomic_stores && from == 0 => Place::Whole,
-            _ if login.atomic_stores => {
+            Command::Retr(_) => Place::Byte(from),
+            _ if replaces && from == 0 && parts.is_empty() => Place::Whole,
+            _ if replaces => {
                 self.close_listener();
                 return self.reply(554, &verbena_transfer::FileError::WholeOnly.to_string());
             }
             _ => Place::Byte(from),
         };
         let is_session = self.data == Some(DataPlace::Session);
-        self.transfer(match command {
+        let what = match command {
             Command::Retr(_) if is_session => What::SendTree { path },
             Command::Stor(_) if is_session => What::ReceiveTree { path },
             Command::Retr(_) => What::Retrieve { path, from, to },
             _ => What::Store { path, place, announced },
-        });
+        };
+        self.transfer(what, parts);
     }
 
     fn list(&mut self, path: &[u8], form: Form) {
@@ -412,13 +442,13 @@ impl Machine {
         match self.directory.join(path) {
             Some(full) => {
                 let prefix = if form == Form::Names { path.to_vec() } else { Vec::new() };
-                self.transfer(What::List { path: full, form, prefix });
+                self.transfer(What::List { path: full, form, prefix }, Default::default());
             }
             None => self.reply(501, "Paths hold no NUL, CR and LF."),
         }
     }
 
-    fn transfer(&mut self, what: What) {
+    fn transfer(&mut self, what: What, parts: Pieces) {
         if self.settings.tls == Tls::Required && !self.is_private {
             self.close_listener();
             return self.reply(522, "Data is encrypted here: send PBSZ 0 and PROT P.");
@@ -426,6 +456,17 @@ impl Machine {
         let is_tree = matches!(what, What::SendTree { .. } | What::ReceiveTree { .. });
         let Some(data) = self.data.take().filter(|data| (*data == DataPlace::Session) == is_tree) else {
             return self.reply(425, "Say PASV, EPSV, PORT or EPRT first.");
+        };
+        let mode = match self.extended.is_on && !is_tree {
+            false => Mode::Stream,
+            true => match self.blocks(&what, data, parts) {
+                Ok(mode) => mode,
+                Err((code, text)) => {
+                    self.data = Some(data);
+                    self.close_listener();
+                    return self.reply(code, text);
+                }
+            },
         };
         let (path, representation) = match &what {
             What::Retrieve { path, .. } | What::Store { path, .. } => (path, self.representation),
@@ -436,11 +477,11 @@ impl Machine {
         let name = path.display();
         let connect = match data {
             DataPlace::Active(address) => Some(address),
-            DataPlace::Passive | DataPlace::Session => None,
+            DataPlace::Passive | DataPlace::Session | DataPlace::Kept { .. } => None,
         };
         self.waiting = Some(Waiting::Transfer { is_open: false, is_aborted: false, name });
         let is_private = self.is_private;
-        self.actions.push(Action::Transfer(Transfer { what, representation, connect, is_private }));
+        self.actions.push(Action::Transfer(Transfer { what, representation, mode, connect, is_private }));
     }
 }
 

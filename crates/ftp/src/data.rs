@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::address::canonical;
+use crate::blocks::MOST_CONNECTIONS;
 use crate::encryption::Private;
 use crate::error::TransferError;
 
@@ -58,7 +59,8 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = socket(address.ip())?;
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(8)
+    // As many as a client of MODE E may make at once.
+    socket.listen(u32::from(MOST_CONNECTIONS))
 }
 
 /// Waits for the client. A peer of another address is closed, and waiting goes on (rule T14).

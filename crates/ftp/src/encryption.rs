@@ -210,4 +210,8 @@ impl Connection for TlsData {
         self.stream.flush()?;
         self.stream.sock.shutdown(Shutdown::Write)
     }
+
+    fn socket(&self) -> &std::net::TcpStream {
+        &self.stream.sock
+    }
 }

@@ -2,6 +2,8 @@
 
 use verbena_transfer::FileError;
 
+use crate::blocks::BlockError;
+
 /// The code of the answer (RFC 959, section 5.4).
 pub(crate) fn file_code(error: FileError) -> u16 {
     match error {
@@ -30,6 +32,12 @@ pub enum TransferError {
     /// Fewer bytes arrived than the client announced by `ALLO`.
     #[error("Fewer bytes arrived than ALLO announced; nothing was stored.")]
     Short,
+    /// What came by MODE E is not what it has to be.
+    #[error("{0}")]
+    Block(#[from] BlockError),
+    /// All data connections of MODE E have ended, and bytes are missing.
+    #[error("Bytes between blocks are missing; nothing was stored.")]
+    Gap,
     /// The file could not be opened, read or written.
     #[error("{0}")]
     File(#[from] FileError),
@@ -40,7 +48,8 @@ impl TransferError {
     pub fn code(self) -> u16 {
         match self {
             TransferError::NoConnection => 425,
-            TransferError::Broken | TransferError::Stalled | TransferError::Short => 426,
+            TransferError::Broken | TransferError::Stalled | TransferError::Short | TransferError::Gap => 426,
+            TransferError::Block(_) => 426,
             TransferError::File(error) => file_code(error),
         }
     }

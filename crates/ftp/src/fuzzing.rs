@@ -1,16 +1,19 @@
 //! What strangers write, for the fuzz targets: a client's commands, and a server's replies and listings.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use verbena_terms::Time;
 use verbena_transfer::{Facts, FileError, Kind, VirtualPath};
 
+use crate::blocks::{BlockReader, Gathered, Step};
 use crate::dialogue::read_reply;
 use crate::listed::{Listed, ListedKind, parse_list, parse_mlsd};
 use crate::listing::{FactSet, Form};
-use crate::machine::{Action, FileWork, Machine, Outcome, Settings, Tls, What};
+use crate::machine::{Action, FileWork, Machine, Outcome, What};
 use crate::rights::{Login, Rights};
+use crate::settings::{Settings, Tls};
 
 /// Sends `input` to a machine whose work all fails but logins and ports. Returns the replies.
 ///
@@ -86,7 +89,7 @@ fn check_paths(work: &FileWork) {
         | FileWork::MakeDirectory(path)
         | FileWork::SetModified(path, _)
         | FileWork::SetMode(path, _)
-        | FileWork::Hash(path, ..)
+        | FileWork::Hash(_, path, ..)
         | FileWork::Lines(path) => check_path(path),
         FileWork::Rename(from, to) => {
             check_path(from);
@@ -104,6 +107,45 @@ fn check_replies(mut bytes: &[u8]) -> usize {
         replies += 1;
     }
     replies
+}
+
+/// Reads `input` as the blocks of several connections: the first byte of each piece says by which it comes, the second how
+/// many bytes come at once. Returns the blocks and ends.
+///
+/// # Panics
+/// If a file is whole that has a byte which did not come, or bytes lie behind the largest offset.
+pub fn ftp_blocks(input: &[u8]) -> usize {
+    let (mut readers, mut rest, mut steps) = (HashMap::new(), input, 0);
+    let (mut gathered, mut written) = (Gathered::default(), Vec::new());
+    while let [connection, length, more @ ..] = rest {
+        let (piece, behind) = more.split_at(usize::from(*length).min(more.len()));
+        rest = behind;
+        let reader = readers.entry(connection % 4).or_insert_with(BlockReader::default);
+        let mut piece = piece;
+        while !piece.is_empty() {
+            let (bytes, left) = piece.split_at(reader.wants().min(piece.len()));
+            piece = left;
+            let Ok(step) = reader.take(bytes) else { return steps };
+            if let Some(offset) = step.data {
+                assert!(offset.checked_add(bytes.len() as u64).is_some_and(|end| end <= i64::MAX as u64));
+                written.push((offset, offset + bytes.len() as u64));
+                if gathered.written(offset, bytes.len()).is_err() {
+                    return steps;
+                }
+            }
+            if gathered.said(step).is_err() {
+                return steps;
+            }
+            steps += usize::from(step != Step::default());
+        }
+    }
+    if let Some(size) = gathered.size() {
+        // Sorted, each begins where bytes are already.
+        written.sort_unstable();
+        let reached = written.iter().try_fold(0, |end, (from, to)| (*from <= end).then(|| end.max(*to)));
+        assert_eq!(reached, Some(size), "a file is whole, and bytes are missing");
+    }
+    steps
 }
 
 /// Reads `input` as lines of listings and as replies. Returns the entries.
@@ -154,12 +196,15 @@ fn check_entry(listed: &Listed) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blocks::Header;
     use proptest::prelude::*;
     use verbena_terms::testing::corpus;
 
     #[test]
     fn the_corpus_holds() {
         let replies: usize = corpus("ftp_commands").iter().map(|input| ftp_commands(input)).sum();
+        let blocks: usize = corpus("ftp_blocks").iter().map(|input| ftp_blocks(input)).sum();
+        assert!(blocks > 20, "{blocks}");
         let entries: usize = corpus("ftp_listing").iter().map(|input| ftp_listing(input)).sum();
         assert!(replies > 50 && entries > 5, "{replies} {entries}");
     }
@@ -168,6 +213,17 @@ mod tests {
         #[test]
         fn commands_hold(input in "((RETR|STOR|CWD|RNFR|RNTO|MKD|EPSV|PORT|REST|SITE CHMOD|NLST|TPRT|AUTH|HASH) [ -~\u{0}\u{ff}]{0,12}\r?\n){0,12}") {
             ftp_commands(input.as_bytes());
+        }
+
+        #[test]
+        fn blocks_hold(pieces in proptest::collection::vec((0u8..4, prop_oneof![
+            (0u64..9, 0u64..9).prop_map(|(offset, count)| [&Header::data(offset, count).written()[..], &vec![7; count as usize]].concat()),
+            (0u64..6).prop_map(|count| Header::end(Some(count)).written().to_vec()),
+            Just(Header::end(None).written().to_vec()),
+            proptest::collection::vec(any::<u8>(), 0..20),
+        ]), 0..12)) {
+            let pieces = pieces.iter().flat_map(|(connection, piece)| [&[*connection, piece.len() as u8][..], piece].concat());
+            ftp_blocks(&pieces.collect::<Vec<u8>>());
         }
 
         #[test]

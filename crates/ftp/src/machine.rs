@@ -10,8 +10,7 @@
 //! The machine does no input or output and knows no clock: [`crate::serve`] runs it on sockets, a test on a script.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::net::SocketAddr;
 
 use verbena_terms::Time;
 
@@ -19,9 +18,11 @@ use crate::command::{Command, CommandError, Representation};
 use verbena_transfer::FileError;
 
 use crate::error::TransferError;
+use crate::extended::{Extended, Mode};
 use crate::line::{Line, Lines};
 use crate::listing::{FactSet, Form};
 use crate::rights::Login;
+use crate::settings::Settings;
 use verbena_transfer::VirtualPath;
 use verbena_transfer::{ChannelKind, Endpoint, Facts};
 
@@ -31,34 +32,6 @@ const MOST_KEPT: usize = 64;
 const MOST_WRONG: u32 = 10;
 /// Wrong passwords until the connection is closed.
 pub(crate) const MOST_WRONG_PASSWORDS: u32 = 3;
-
-/// What a machine is told of its server and its connection.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The client's address.
-    pub peer: IpAddr,
-    /// The server's address of this connection.
-    pub local: IpAddr,
-    /// Until a login must have succeeded.
-    pub login_timeout: Duration,
-    /// The longest silence between commands.
-    pub idle_timeout: Duration,
-    /// Names that `HOST` takes; empty takes any.
-    pub hosts: Vec<String>,
-    /// Whether `AUTH TLS` is there.
-    pub tls: Tls,
-}
-
-/// Whether control connections can be encrypted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tls {
-    /// No certificate.
-    Off,
-    /// As the client likes.
-    Allowed,
-    /// No login, and no data, without.
-    Required,
-}
 
 /// Work for the caller. Each of the first group ends in exactly one [`Outcome`], before which no further one is handed out,
 /// but for `Progress` and `Abort`.
@@ -122,10 +95,19 @@ pub enum FileWork {
     SetModified(VirtualPath, i64),
     /// Sets permission bits.
     SetMode(VirtualPath, u32),
-    /// SHA-256 of the bytes from the first number to before the second; `u64::MAX` is the end.
-    Hash(VirtualPath, u64, u64),
+    /// A digest of the bytes from the first number to before the second; `u64::MAX` is the end.
+    Hash(Digest, VirtualPath, u64, u64),
     /// The first entries of a directory, as lines of `LIST`.
     Lines(VirtualPath),
+}
+
+/// How bytes are hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Digest {
+    /// SHA-256.
+    Sha256,
+    /// MD5: GridFTP clients know it. It proves nothing against an attacker.
+    Md5,
 }
 
 /// What came of [`FileWork`].
@@ -148,6 +130,8 @@ pub struct Transfer {
     pub what: What,
     /// How bytes stand for bytes.
     pub representation: Representation,
+    /// How they are cut, and by how many connections they go.
+    pub mode: Mode,
     /// Whom to connect to; `None` waits at the port that listens.
     pub connect: Option<SocketAddr>,
     /// Whether data is encrypted.
@@ -242,6 +226,15 @@ pub enum Outcome {
     Ended(Result<(), TransferError>),
     /// Bytes that the transfer has moved.
     Progress(u64),
+    /// The same without being asked, while an upload in MODE E runs, and the time in tenths of a second since 1970.
+    Marker {
+        /// Bytes.
+        moved: u64,
+        /// Of the look.
+        tenths: u64,
+    },
+    /// An upload in MODE E is in its place: its bytes. `Ended` follows.
+    Stored(u64),
 }
 
 /// What the command that is being carried out waits for.
@@ -250,15 +243,21 @@ pub(crate) enum Waiting {
     Login,
     /// And what to answer.
     File(Question),
-    Listen {
-        is_extended: bool,
-    },
+    Listen(Passive),
     Session,
     Transfer {
         is_open: bool,
         is_aborted: bool,
         name: Vec<u8>,
     },
+}
+
+/// Which command made the server listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passive {
+    Pasv,
+    Epsv,
+    Spas,
 }
 
 /// Which command asked for work on files.
@@ -277,6 +276,7 @@ pub(crate) enum Question {
     Mlst(VirtualPath),
     Hash(Vec<u8>),
     Xsha256,
+    Cksm,
     Stat(VirtualPath),
 }
 
@@ -298,6 +298,7 @@ pub struct Machine {
     pub(crate) rename_from: Option<VirtualPath>,
     pub(crate) facts: FactSet,
     pub(crate) data: Option<DataPlace>,
+    pub(crate) extended: Extended,
     pub(crate) is_epsv_all: bool,
     pub(crate) is_secure: bool,
     pub(crate) has_buffer_size: bool,
@@ -316,6 +317,10 @@ pub(crate) enum DataPlace {
     Passive,
     Session,
     Active(SocketAddr),
+    /// Those of the transfer in MODE E before this one.
+    Kept {
+        is_upload: bool,
+    },
 }
 
 impl Machine {
@@ -337,6 +342,7 @@ impl Machine {
             rename_from: None,
             facts: FactSet::default(),
             data: None,
+            extended: Extended::default(),
             is_epsv_all: false,
             is_secure: false,
             has_buffer_size: false,

@@ -150,11 +150,18 @@ impl Before {
 pub(crate) trait Connection: Read + Write + Send {
     /// Says that nothing more will be sent.
     fn end(&mut self) -> std::io::Result<()>;
+
+    /// Its socket.
+    fn socket(&self) -> &std::net::TcpStream;
 }
 
 impl Connection for std::net::TcpStream {
     fn end(&mut self) -> std::io::Result<()> {
         self.shutdown(std::net::Shutdown::Write)
+    }
+
+    fn socket(&self) -> &std::net::TcpStream {
+        self
     }
 }
 
@@ -172,23 +179,29 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    fn block(&self) -> Vec<u8> {
+    pub(crate) fn block(&self) -> Vec<u8> {
         vec![0; self.limits.map_or(BLOCK, |limits| limits.block(BLOCK))]
     }
 
-    fn passed(&self, bytes: usize) {
+    pub(crate) fn passed(&self, bytes: usize) {
         self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
         if let Some(limits) = self.limits {
             limits.passed(bytes as u64);
         }
     }
 
+    /// Takes room of the user's quota.
+    pub(crate) fn take_room(&self, bytes: usize) -> Result<(), TransferError> {
+        if let Some(limits) = self.limits {
+            limits::take(limits, bytes as u64)?;
+            self.taken.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
     /// Writes what there is room for.
     fn write(&self, file: &mut File, bytes: &[u8]) -> Result<(), TransferError> {
-        if let Some(limits) = self.limits {
-            limits::take(limits, bytes.len() as u64)?;
-            self.taken.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        }
+        self.take_room(bytes.len())?;
         file.write_all(bytes).map_err(from_file)
     }
 }
@@ -206,7 +219,7 @@ pub(crate) fn transfer(
     }
 }
 
-fn broken(error: std::io::Error) -> TransferError {
+pub(crate) fn broken(error: std::io::Error) -> TransferError {
     match error.kind() {
         // The end of SO_RCVTIMEO or SO_SNDTIMEO.
         ErrorKind::WouldBlock | ErrorKind::TimedOut => TransferError::Stalled,
@@ -214,7 +227,7 @@ fn broken(error: std::io::Error) -> TransferError {
     }
 }
 
-fn from_file(error: std::io::Error) -> TransferError {
+pub(crate) fn from_file(error: std::io::Error) -> TransferError {
     TransferError::File(error.into())
 }
 

@@ -9,7 +9,9 @@ use verbena_transfer::FileError;
 use crate::endpoint::written;
 use crate::error::{TransferError, file_code};
 use crate::listing::write_facts;
-use crate::machine::{DataPlace, FileAnswer, LoginError, MOST_WRONG_PASSWORDS, Machine, Outcome, Question, Waiting};
+use crate::machine::{
+    DataPlace, FileAnswer, LoginError, MOST_WRONG_PASSWORDS, Machine, Outcome, Passive, Question, Waiting,
+};
 use crate::rights::{Login, Rights};
 use verbena_transfer::{Facts, Kind};
 
@@ -20,10 +22,16 @@ impl Machine {
                 self.waiting = waiting;
                 self.reply_lines(211, "Status:", format!(" {bytes} bytes moved\r\n").as_bytes(), "End");
             }
-            (Outcome::Login(login), Some(Waiting::Login)) => self.on_login(login),
-            (Outcome::Listening(address), Some(Waiting::Listen { is_extended })) => {
-                self.on_listening(address, is_extended);
+            (Outcome::Marker { moved, tenths }, waiting @ Some(Waiting::Transfer { .. })) => {
+                self.waiting = waiting;
+                self.on_marker(moved, tenths);
             }
+            (Outcome::Stored(bytes), waiting @ Some(Waiting::Transfer { .. })) => {
+                self.waiting = waiting;
+                self.on_stored(bytes);
+            }
+            (Outcome::Login(login), Some(Waiting::Login)) => self.on_login(login),
+            (Outcome::Listening(address), Some(Waiting::Listen(command))) => self.on_listening(address, command),
             (Outcome::Session(endpoints), Some(Waiting::Session)) => match endpoints.as_slice() {
                 [] => self.reply(425, "No port is free; try again later."),
                 endpoints => {
@@ -70,20 +78,27 @@ impl Machine {
         }
     }
 
-    fn on_listening(&mut self, address: Option<SocketAddr>, is_extended: bool) {
+    fn on_listening(&mut self, address: Option<SocketAddr>, command: Passive) {
         match address {
             None => self.reply(425, "No port is free; try again later."),
             Some(address) => {
                 self.data = Some(DataPlace::Passive);
                 let port = address.port();
-                if is_extended {
+                if command == Passive::Epsv {
                     self.reply(229, &format!("Entering Extended Passive Mode (|||{port}|)"));
                 } else {
                     let host = match address.ip().to_canonical() {
                         IpAddr::V4(host) => host,
                         IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
                     };
-                    self.reply(227, &format!("Entering Passive Mode {}.", pasv_text(host, port)));
+                    let text = pasv_text(host, port);
+                    match command {
+                        Passive::Spas => {
+                            let line = format!(" {}\r\n", text.trim_matches(['(', ')']));
+                            self.reply_lines(229, "Entering Striped Passive Mode", line.as_bytes(), "End");
+                        }
+                        _ => self.reply(227, &format!("Entering Passive Mode {text}.")),
+                    }
                 }
             }
         }
@@ -91,6 +106,7 @@ impl Machine {
 
     fn on_opened(&mut self, size: Option<u64>, name: Option<&[u8]>, path: &[u8]) {
         match (name, size) {
+            _ if self.extended.is_reused => self.reply(125, "The data connections of before are used again."),
             // The form that clients look for (RFC 1123, section 4.1.2.9).
             (Some(name), _) => self.reply_bytes(150, &[b"FILE: ", name].concat()),
             (None, Some(size)) => {
@@ -102,7 +118,8 @@ impl Machine {
     }
 
     fn on_ended(&mut self, result: Result<(), TransferError>, is_open: bool, is_aborted: bool) {
-        if !is_open {
+        let keeps = self.after_blocks(is_open, result.is_ok());
+        if !is_open && !keeps {
             self.actions.push(crate::machine::Action::CloseListener);
         }
         match result {
@@ -145,6 +162,7 @@ impl Machine {
                 let range = format!("SHA-256 {from}-{} {digits} ", to.saturating_sub(1));
                 self.reply_bytes(213, &[range.into_bytes(), path].concat());
             }
+            (Question::Cksm, FileAnswer::Hash(digits, ..)) => self.reply(213, &digits),
             (Question::Xsha256, FileAnswer::Hash(digits, ..)) => self.reply(250, &digits.to_ascii_uppercase()),
             (Question::Stat(path), FileAnswer::Lines(lines)) => {
                 let name = String::from_utf8_lossy(&path.display()).into_owned();

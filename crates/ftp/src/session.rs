@@ -18,9 +18,11 @@ use verbena_transfer::FileError;
 
 use crate::error::TransferError;
 use crate::limits::{Limits, Seat};
-use crate::machine::{Action, FileWork, LoginError, Machine, Outcome, Settings, Tls, Transfer};
+use crate::machine::{Action, FileWork, LoginError, Machine, Outcome, Transfer};
+use crate::parallel::Kept;
 use crate::rights::{Login, Rights};
 use crate::serve::{Shared, is_anonymous};
+use crate::settings::{Settings, Tls};
 use crate::transfer::OneTransfer;
 use crate::trees;
 use crate::who::Listed;
@@ -44,10 +46,13 @@ impl Running {
     pub(crate) fn abort(&self) {
         let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_aborted.store(true, Ordering::SeqCst);
-        for connection in &*connections {
-            let _ = connection.shutdown(std::net::Shutdown::Both);
-        }
+        shut(&connections);
         self.wake.notify_one();
+    }
+
+    /// Ends the data connections.
+    pub(crate) fn shut(&self) {
+        shut(&self.connections.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     pub(crate) fn is_aborted(&self) -> bool {
@@ -64,6 +69,12 @@ impl Running {
         let mut kept = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         kept.push(connection);
         !self.is_aborted.load(Ordering::SeqCst)
+    }
+}
+
+fn shut(connections: &[std::net::TcpStream]) {
+    for connection in connections {
+        let _ = connection.shutdown(std::net::Shutdown::Both);
     }
 }
 
@@ -85,6 +96,8 @@ struct Session {
     encryption: Option<Arc<SessionTls>>,
     outcomes: mpsc::UnboundedSender<Outcome>,
     listener: Option<TcpListener>,
+    /// Data connections of MODE E between two transfers.
+    kept: Kept,
     /// The session that the client asked for, where one is.
     session: Option<trees::Asked>,
     running: Option<Arc<Running>>,
@@ -138,6 +151,7 @@ pub(crate) async fn run(
         encryption: None,
         outcomes,
         listener: None,
+        kept: Kept::default(),
         session: None,
         running: None,
         user: Vec::new(),
@@ -225,6 +239,7 @@ impl Session {
             Action::CloseListener => {
                 self.listener = None;
                 self.session = None;
+                self.close_kept();
             }
             // The caller's.
             Action::StartTls | Action::Send(_) | Action::Close => {}
@@ -315,8 +330,13 @@ impl Session {
         });
     }
 
+    fn close_kept(&self) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     fn listen(&mut self) {
         self.listener = None;
+        self.close_kept();
         self.listener = self.shared.ports.listen(self.local, Instant::now());
         let address =
             self.listener.as_ref().and_then(|listener| listener.local_addr().ok()).map(|address| {
@@ -353,6 +373,7 @@ impl Session {
             limits: self.limits(),
             taken: AtomicU64::new(0),
             session: self.session.take(),
+            kept: self.kept.clone(),
         };
         let root = self.root();
         let outcomes = self.outcomes.clone();

@@ -14,9 +14,11 @@ use crate::command::Representation;
 use crate::data;
 use crate::encryption::SessionTls;
 use crate::error::TransferError;
+use crate::extended::Mode;
 use crate::limits::Limits;
 use crate::machine::{Outcome, Transfer, What};
 use crate::moving::{self, Before, Connection, Context, Opened};
+use crate::parallel::{self, Kept, Way};
 use crate::rights::Rights;
 use crate::serve::{Shared, is_anonymous};
 use crate::session::{Running, blocking};
@@ -38,6 +40,7 @@ pub(crate) struct OneTransfer {
     /// Bytes of the user's quota that the transfer has taken.
     pub(crate) taken: AtomicU64,
     pub(crate) session: Option<trees::Asked>,
+    pub(crate) kept: Kept,
 }
 
 impl OneTransfer {
@@ -69,30 +72,35 @@ impl OneTransfer {
         });
         let (opened, before) = opened.await.ok_or(TransferError::Broken)??;
         let _ = self.outcomes.send(opened.outcome());
-        let privacy = transfer.is_private.then_some(matches!(transfer.what, What::Store { .. }));
-        let connection = self.connect(transfer.connect, listener, privacy).await;
-        let is_ascii = transfer.representation == Representation::Ascii;
-        let what = transfer.what;
-        let (result, one) = match connection {
-            Ok(connection) => {
-                let moved = blocking(move || {
-                    let result = self.move_all(opened, connection, transfer.representation, rights);
-                    (result, self)
-                });
-                moved.await.ok_or(TransferError::Broken)?
+        let Transfer { what, representation, mode, connect, is_private } = transfer;
+        let one = Arc::new(self);
+        let result = match mode {
+            Mode::Stream => {
+                let privacy = is_private.then_some(matches!(what, What::Store { .. }));
+                match one.connect(connect, listener, privacy).await {
+                    Ok(connection) => {
+                        let mover = one.clone();
+                        let moved = blocking(move || mover.move_all(opened, connection, representation, rights));
+                        moved.await.ok_or(TransferError::Broken)?
+                    }
+                    Err(error) => Err(error),
+                }
             }
-            Err(error) => (Err(error), self),
+            Mode::Extended { connections, is_reused, parts } => {
+                let way = Way { connections, is_reused, parts, connect, listener, is_private };
+                parallel::run(&one, opened, way).await
+            }
         };
         if let (Some(before), Some(limits)) = (before, limits) {
             let taken = one.taken.load(Ordering::Relaxed);
             blocking(move || before.ended(&home, &limits, taken)).await;
         }
-        one.log(&what, is_ascii, begun.elapsed(), result.is_ok());
+        one.log(&what, representation == Representation::Ascii, begun.elapsed(), result.is_ok());
         result
     }
 
     /// Makes the data connection. `privacy` says that it is encrypted, and then whether the client uploads by it.
-    async fn connect(
+    pub(crate) async fn connect(
         &self,
         to: Option<SocketAddr>,
         listener: Option<TcpListener>,
@@ -135,6 +143,31 @@ impl OneTransfer {
         }
     }
 
+    /// Makes a data connection of a socket that was taken. `privacy` is that of `connect`.
+    pub(crate) async fn furnish(
+        &self,
+        stream: TcpStream,
+        privacy: Option<bool>,
+    ) -> Result<Box<dyn Connection>, TransferError> {
+        let Some(is_upload) = privacy else { return Ok(Box::new(self.prepare(stream)?)) };
+        let encryption = self.encryption.as_ref().ok_or(TransferError::NoConnection)?;
+        let private = encryption.data(stream, is_upload).await.ok_or(TransferError::NoConnection)?;
+        let (stream, wrap) = private.into_parts();
+        Ok(Box::new(wrap(self.prepare(stream)?)))
+    }
+
+    /// What movers of bytes as they are have to know.
+    pub(crate) fn context<'a>(&'a self, is_client_there: &'a dyn Fn() -> bool) -> Context<'a> {
+        Context {
+            representation: Representation::Image,
+            rights: Rights::default(),
+            moved: &self.running.moved,
+            is_client_there,
+            limits: self.limits.as_deref(),
+            taken: &self.taken,
+        }
+    }
+
     /// Makes a socket one of a thread that may wait, and that `abort` ends.
     fn prepare(&self, stream: TcpStream) -> Result<std::net::TcpStream, TransferError> {
         let broken = |_| TransferError::Broken;
@@ -159,9 +192,7 @@ impl OneTransfer {
         rights: Rights,
     ) -> Result<(), TransferError> {
         let is_client_there = || self.is_client_there();
-        let (moved, limits, taken) = (&self.running.moved, self.limits.as_deref(), &self.taken);
-        let is_client_there = &is_client_there;
-        let context = Context { representation, rights, moved, is_client_there, limits, taken };
+        let context = Context { representation, rights, ..self.context(&is_client_there) };
         let result = moving::transfer(opened, &mut *connection, &context);
         // A shut down connection looks to a reader like one that has ended.
         let is_aborted = self.running.is_aborted();
@@ -170,7 +201,7 @@ impl OneTransfer {
     }
 
     /// Whether the control connection stands, and the transfer has not been aborted.
-    fn is_client_there(&self) -> bool {
+    pub(crate) fn is_client_there(&self) -> bool {
         let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
         let mut byte = [0u8; 1];
         let is_open = match rustix::net::recv(&self.control, &mut byte[..], flags) {

@@ -4,10 +4,11 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sha2::{Digest, Sha256};
+use md5::Md5;
+use sha2::Sha256;
 
 use crate::listing::Form;
-use crate::machine::{FileAnswer, FileWork, What};
+use crate::machine::{Digest, FileAnswer, FileWork, What};
 use crate::rights::Rights;
 use verbena_transfer::FileError;
 use verbena_transfer::VirtualPath;
@@ -33,7 +34,8 @@ pub(crate) fn work(root: &Root, work: FileWork, is_cancelled: &AtomicBool) -> Re
         FileWork::Rename(from, to) => root.rename(&from, &to)?,
         FileWork::SetModified(path, seconds) => root.set_modified(&path, seconds)?,
         FileWork::SetMode(path, mode) => root.set_mode(&path, mode)?,
-        FileWork::Hash(path, from, to) => return hash(root, &path, from, to, is_cancelled),
+        FileWork::Hash(Digest::Sha256, path, from, to) => return hash::<Sha256>(root, &path, from, to, is_cancelled),
+        FileWork::Hash(Digest::Md5, path, from, to) => return hash::<Md5>(root, &path, from, to, is_cancelled),
         FileWork::Lines(path) => return Ok(FileAnswer::Lines(lines(root, &path)?)),
     }
     Ok(FileAnswer::Done)
@@ -60,7 +62,7 @@ pub(crate) fn words(what: &What) -> String {
     format!("{verb} {}", String::from_utf8_lossy(&path.display()))
 }
 
-fn hash(
+fn hash<D: sha2::Digest>(
     root: &Root,
     path: &VirtualPath,
     from: u64,
@@ -72,7 +74,7 @@ fn hash(
     if from > to {
         return Err(FileError::BehindEnd);
     }
-    let mut hasher = Sha256::new();
+    let mut hasher = D::new();
     let mut block = vec![0; 256 << 10];
     let mut at = from;
     while at < to {

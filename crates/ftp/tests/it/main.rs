@@ -5,6 +5,7 @@
 mod bench;
 mod clients;
 mod dialogue;
+mod extended;
 mod hostile;
 mod limits;
 mod sessions;

@@ -215,6 +215,8 @@ fn atomic_uploads_show_nothing_before_they_are_whole() {
     drop(data);
     assert!(client.reply().starts_with("226"));
     assert_eq!(other.fetch("RETR a").0, b"new");
+    other.expect("REST 1", "350");
+    assert_eq!(other.fetch("RETR a").0, b"ew", "downloads go on where they were");
     // Fewer bytes than were announced, a client that has gone, a restart.
     client.expect("ALLO 10", "200");
     assert!(client.store("STOR a", b"short").starts_with("426"));
