@@ -18,6 +18,7 @@ mod address;
 mod bracket;
 mod capture;
 mod catalog;
+mod charsets;
 mod config;
 mod elsewhere;
 mod error;
