@@ -73,7 +73,7 @@ pub struct Ls {
     format: Format,
 }
 
-/// Remove a file, or an empty directory.
+/// Remove a file, or with --directory an empty directory.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
