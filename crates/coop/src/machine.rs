@@ -288,7 +288,8 @@ impl<M: Memory> Coop<M> {
         let hash = tenant.hash_of(&key);
         let stage = Stage::Flushing { homes: BTreeSet::new() };
         let deadline = clocks.now + self.settings.patience;
-        let work = Work { tenant, key, hash, operation, value, view: self.number(), deadline, attempts: 0, stage };
+        let work =
+            Work { tenant, key, hash, operation, value, view: self.number(), deadline, attempts: 0, rereads: 0, stage };
         if work.is_read() {
             self.measured.asked(tenant, &work.key);
         }

@@ -68,6 +68,8 @@ pub(crate) struct Work {
     pub view: ViewNumber,
     pub deadline: Time,
     pub attempts: u32,
+    /// How often it read again what was valid and could not be read.
+    pub rereads: u32,
     pub stage: Stage,
 }
 

@@ -17,8 +17,9 @@ use crate::work::{Deciding, Failure, Found, Reply, Stage, Work};
 
 /// How often a change is begun again because others changed the key meanwhile.
 const MOST_ATTEMPTS: u32 = 16;
-/// How often a change reads again what is valid and cannot be read, and when.
-const UNREADABLE_ATTEMPTS: u32 = 5;
+/// How often a change reads again what is valid and cannot be read, and when at first; then after twice as long each time, a third of a second in all. Its holder has the home's answer and does not
+/// come to run, on a machine with much else to do, or has gone.
+const MOST_REREADS: u32 = 6;
 const READ_AGAIN: Duration = Duration::from_millis(5);
 /// Places that a node remembers.
 const MOST_REMEMBERED: usize = 4096;
@@ -56,12 +57,12 @@ impl<M: Memory> Coop<M> {
             Found::Nothing(unreadable)
                 if !unreadable.is_empty()
                     && !work.is_read()
-                    && work.attempts < UNREADABLE_ATTEMPTS
+                    && work.rereads < MOST_REREADS
                     && self.settings.rules.reads_again =>
             {
                 self.remembered.remove(&work.hash);
-                let stage = Stage::Again { at: clocks.now + READ_AGAIN };
-                self.works.insert(id, Work { attempts: work.attempts + 1, stage, ..work });
+                let stage = Stage::Again { at: clocks.now + READ_AGAIN * (1 << work.rereads) };
+                self.works.insert(id, Work { rereads: work.rereads + 1, stage, ..work });
             }
             Found::Nothing(unreadable) => {
                 self.remembered.remove(&work.hash);
