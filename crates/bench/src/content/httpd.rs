@@ -33,6 +33,8 @@ const BYTES: usize = 8 << 10;
 const PATH: &str = "/8192/0";
 /// How long Apache may take until its first hit.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it may take to end.
+const ENDING: Duration = Duration::from_secs(10);
 /// What is wanted: of the hits without a check, and of a hit's time.
 const KEPT: f64 = 0.85;
 const VERIFY: f64 = 0.1;
@@ -187,6 +189,14 @@ fn nodes(
 struct Server {
     running: Running,
     address: SocketAddr,
+}
+
+/// Asked to end, Apache ends its processes too, which would stay behind if it were killed.
+impl Drop for Server {
+    fn drop(&mut self) {
+        // What does not end is killed by what is dropped next.
+        let _ = self.running.ask_to_end().and_then(|()| self.running.ends(ENDING));
+    }
 }
 
 impl Server {
