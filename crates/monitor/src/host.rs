@@ -7,11 +7,11 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::Duration;
 
 use verbena_cluster::View;
-use verbena_fabric::{Batch, Class, Completed, Fabric, Port, Region, RegionKey, Rights};
-use verbena_service::batches::{End, Request};
+use verbena_fabric::{Batch, Completed, Fabric, Port, Region, RegionKey, Rights};
 use verbena_service::driver::{Driver, Host};
 use verbena_service::endpoint::{Endpoint, Ports};
-use verbena_terms::{BootClock, HasFormat, Incarnation, LoadCounts, Time, ViewNumber};
+use verbena_service::read_once::{ReadOnce, Words};
+use verbena_terms::{BootClock, HasFormat, LoadCounts, Time, ViewNumber};
 
 use crate::board::{self, Answer, BOARD_BYTES};
 use crate::{Action, Loads, Metrics, MonitorConfig, Reading, Source, Watch};
@@ -99,7 +99,7 @@ impl Host<Watch> for MonitorHost {
             (Action::Open(key), Some(endpoint)) => endpoint.learn(key, now),
             (Action::Read(owner), Some(endpoint)) => {
                 let metrics = self.metrics.clone();
-                endpoint.submit(ReadBoard { owner, metrics, found: None, is_missed: false }, now);
+                endpoint.submit(ReadOnce::new(owner, Board { metrics }), now);
             }
             // Between two incarnations no member is reached.
             (_, None) => {}
@@ -128,60 +128,32 @@ impl Host<Watch> for MonitorHost {
     }
 }
 
-/// Reads a member's board, once.
-pub struct ReadBoard {
-    owner: Incarnation,
+/// Reads a member's board, once. One that was not reached is not tried again: its owner is asked first, which may be gone.
+pub type ReadBoard = ReadOnce<Board>;
+
+/// A member's board, and what is counted of reading it.
+pub struct Board {
     metrics: Arc<Metrics>,
-    found: Option<Answer>,
-    is_missed: bool,
 }
 
-impl Request for ReadBoard {
-    type Id = Incarnation;
-    /// `None` if the board could not be read.
-    type Outcome = Option<Answer>;
-    const TIMEOUT: Duration = Duration::from_secs(1);
+impl Words for Board {
+    type Found = Answer;
     const SUBJECT: &'static str = "a board";
 
-    fn id(&self) -> Incarnation {
-        self.owner
+    fn batch(&self, fabric: &dyn Fabric) -> Option<Batch> {
+        board::question(fabric.pool()).ok()
     }
 
-    fn target(&self) -> Incarnation {
-        self.owner
+    fn found(&self, done: &Completed) -> Answer {
+        board::answer(done)
     }
 
-    /// A board that was not reached is not tried again: its owner is asked first, which may be gone.
-    fn deadline(&self) -> Time {
-        if self.is_missed { Time::ZERO } else { Time::FAR }
-    }
-
-    fn batch(&mut self, fabric: &dyn Fabric) -> Option<(Batch, Class)> {
-        Some((board::question(fabric.pool()).ok()?, Class::Control))
-    }
-
-    fn completed(&mut self, done: Completed) {
-        self.found = Some(board::answer(&done));
-    }
-
-    /// Reads have no effects to settle.
-    fn executed(&mut self, _: u64) {}
-
-    fn missed(&mut self) {
-        self.is_missed = true;
-    }
-
-    fn is_complete(&self) -> bool {
-        self.found.is_some()
-    }
-
-    fn outcome(&mut self, _: End) -> Option<Option<Answer>> {
-        match self.found {
+    fn ended(&self, found: Option<Answer>) {
+        match found {
             Some(Answer::Load(..)) => self.metrics.fresh.increment(),
             Some(Answer::Torn) => self.metrics.torn.increment(),
             Some(Answer::Blank) | None => self.metrics.failed.increment(),
         }
-        Some(self.found)
     }
 }
 
@@ -190,7 +162,7 @@ mod tests {
     use verbena_cluster::{LeaseWord, Member, Roles};
     use verbena_fabric::tcp::{TcpConfig, TcpFabric};
     use verbena_metrics::Registry;
-    use verbena_terms::Clock;
+    use verbena_terms::{Clock, Incarnation};
 
     use std::sync::mpsc::{Receiver, sync_channel};
 

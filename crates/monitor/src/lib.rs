@@ -18,7 +18,7 @@ mod watch;
 mod wire;
 
 pub use config::MonitorConfig;
-pub use host::ReadBoard;
+pub use host::{Board, ReadBoard};
 pub use loads::{Loads, Seen, Wanted, Watching, Whose};
 pub use meter::{Meter, Reading};
 pub use metrics::Metrics;

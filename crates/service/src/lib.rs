@@ -22,4 +22,5 @@ pub mod executor;
 mod handoff;
 pub mod hosted;
 pub mod peers;
+pub mod read_once;
 pub mod settle;

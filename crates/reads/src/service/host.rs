@@ -11,7 +11,7 @@ use verbena_service::endpoint::{Endpoint, Ports};
 use verbena_service::peers::RegionUse;
 use verbena_terms::{BootClock, Complaints, HasFormat, Time, ViewNumber};
 
-use super::header::ReadHeader;
+use super::header::{HeaderWords, ReadHeader};
 use super::logs::{Action, Logs};
 use super::watching::{Known, Log};
 use super::{Settles, Shared};
@@ -71,7 +71,7 @@ impl Host<Logs> for LogsHost {
                 endpoint.send_of_no_view(to, logs.view_number(), || message.encode());
             }
             (Action::Open(key), Some(endpoint)) => endpoint.learn(key, now),
-            (Action::Read(owner), Some(endpoint)) => endpoint.submit(ReadHeader::of(owner), now),
+            (Action::Read(owner), Some(endpoint)) => endpoint.submit(ReadHeader::new(owner, HeaderWords), now),
             (Action::Publish, Some(endpoint)) => self.publish(logs, endpoint),
             (Action::Settle(who), _) => self.settles.iter().for_each(|settles| settles(who)),
             (Action::Refuse(who, why), _) => {
