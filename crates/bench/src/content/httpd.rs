@@ -144,8 +144,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
 /// Debian's Apache with the module, and the right to be another user.
 fn apache(name: &'static str) -> Result<PathBuf, BenchError> {
     let missing = |what: &str| BenchError::NothingToMeasure { name, reason: format!("there is no {what}") };
-    let sbin = || Some(PathBuf::from("/usr/sbin/apache2")).filter(|path| path.is_file());
-    let apache = in_path("apache2").or_else(sbin).ok_or_else(|| missing("apache2 (Debian: apache2-bin)"))?;
+    let apache = in_path("apache2").ok_or_else(|| missing("apache2 (Debian: apache2-bin)"))?;
     if !Path::new(MODULES).join("mod_verbena.so").exists() {
         return Err(missing("module for Apache: `make -C adapters/httpd install` puts it there"));
     }

@@ -96,8 +96,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     for cache in [Cache::Coherent, Cache::Standard] {
         running.push(ours(verbena, cache, at(cache), place)?);
     }
-    let program =
-        in_path("nginx").or_else(|| Some("/usr/sbin/nginx".into()).filter(|path: &std::path::PathBuf| path.is_file()));
+    let program = in_path("nginx");
     if let Some(program) = &program {
         running.push(theirs(program, at(Cache::Nginx), place)?);
     }
@@ -201,12 +200,12 @@ fn summarise(turns: &[Turn], rounds: &[Vec<Found>], takes: Duration, findings: &
         "last answer that may not be kept over the time of one",
     ];
     for (turn, found) in turns.iter().zip(rounds) {
-        let labels = [("cache", turn.cache.name())];
         let x = turn.cache as usize as f64 + 1.0;
         for (nth, quantity) in quantities.into_iter().enumerate() {
             let clients = CLIENTS[nth / 2];
             let values: Vec<f64> = found.iter().map(|found| found.all()[nth]).collect();
             let summaries = values.iter().map(|value| RoundSummary::one(*value, clients as u64)).collect();
+            let labels = [("cache", turn.cache.name()), ("counted", quantity)];
             findings.measurements.extend(Measurement::new(&labels, x, quantity, "", summaries));
             let Some(spread) = Spread::of(&values) else { continue };
             let reason = format!("{} in the median", spread.median);
@@ -222,11 +221,7 @@ fn summarise(turns: &[Turn], rounds: &[Vec<Found>], takes: Duration, findings: &
     }
     let axis = |label: &str| Axis { label: label.to_owned(), logarithmic: false, bytes: false };
     for quantity in quantities {
-        let of = Findings {
-            measurements: findings.measurements.iter().filter(|one| one.quantity == quantity).cloned().collect(),
-            ..Findings::default()
-        };
-        let series = of.lines(Cache::ALL.map(|cache| cache.name().to_owned()), None);
+        let series = findings.lines(Cache::ALL.map(|cache| cache.name().to_owned()), Some(quantity));
         let (x, y) = (axis("1 coherent, 2 standard, 3 nginx"), axis(quantity));
         findings.panels.push(Panel { title: quantity.to_owned(), x, y, series });
     }
