@@ -36,6 +36,14 @@ pub struct Short {
     pub was_typed: bool,
 }
 
+/// An address, as the command line has it. `examples` are what it could be.
+///
+/// # Errors
+/// It is none.
+pub fn ip_and_port(given: &str, examples: &str) -> std::result::Result<SocketAddr, String> {
+    given.parse().map_err(|_| format!("not IP:PORT, for example {examples}"))
+}
+
 /// An error of an address where nothing can listen, with what to do about it under the name by which the user gave the address. Other errors stay as they are.
 pub fn named(error: Error, loaded: &Loaded, short: &Short) -> Error {
     let (section, address, reason) = match &error {

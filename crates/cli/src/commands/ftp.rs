@@ -17,6 +17,7 @@ use verbena_terms::Lapse;
 use super::at_least_one;
 use super::running::{self, Signals, Told, say};
 use crate::error::{Error, Result};
+use crate::listening::ip_and_port;
 use crate::output::{Format, output};
 
 /// Serve files over FTP, to every client, and use any FTP server.
@@ -328,11 +329,11 @@ fn certificate(given: &str) -> std::result::Result<(PathBuf, PathBuf), String> {
 }
 
 fn listen(given: &str) -> std::result::Result<SocketAddr, String> {
-    given.parse().map_err(|_| "not IP:PORT, for example 127.0.0.1:2121, or 0.0.0.0:2121 for every interface".into())
+    ip_and_port(given, "127.0.0.1:2121, or 0.0.0.0:2121 for every interface")
 }
 
 fn metrics_at(given: &str) -> std::result::Result<SocketAddr, String> {
-    given.parse().map_err(|_| "not IP:PORT, for example 127.0.0.1:9121".into())
+    ip_and_port(given, "127.0.0.1:9121")
 }
 
 fn ports(given: &str) -> std::result::Result<RangeInclusive<u16>, String> {

@@ -19,7 +19,7 @@ use super::running::{self, Signals, in_words, page, say};
 use crate::config::{self, Flag, Flags, Whose};
 use crate::dashboard;
 use crate::error::{Error, Result};
-use crate::listening::{Short, named};
+use crate::listening::{Short, ip_and_port, named};
 use crate::output::Format;
 
 /// What a pool lends where nothing says how much.
@@ -207,7 +207,7 @@ impl Command {
 }
 
 fn address(given: &str) -> std::result::Result<SocketAddr, String> {
-    given.parse().map_err(|_| "not IP:PORT, for example 127.0.0.1:11211, or 0.0.0.0:11211 for every interface".into())
+    ip_and_port(given, "127.0.0.1:11211, or 0.0.0.0:11211 for every interface")
 }
 
 /// A line, for people.

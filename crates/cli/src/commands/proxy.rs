@@ -18,7 +18,7 @@ use super::running::{self, Signals, in_words, page, say};
 use crate::config::{self, Flag, Flags, Whose};
 use crate::dashboard;
 use crate::error::Result;
-use crate::listening::{Short, named};
+use crate::listening::{Short, ip_and_port, named};
 use crate::output::Format;
 
 /// Run a cache in front of a web application. No answer is older than the application's last confirmed write.
@@ -218,7 +218,7 @@ impl Command {
 }
 
 fn address(given: &str) -> std::result::Result<SocketAddr, String> {
-    given.parse().map_err(|_| "not IP:PORT, for example 127.0.0.1:8080, or 0.0.0.0:80 for every interface".into())
+    ip_and_port(given, "127.0.0.1:8080, or 0.0.0.0:80 for every interface")
 }
 
 /// A line, for people.

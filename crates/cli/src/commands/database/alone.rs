@@ -17,7 +17,7 @@ use crate::commands::running::{self, Signals, in_words, say};
 use crate::config::{self, Flag, Flags, Whose};
 use crate::dashboard;
 use crate::error::{Error, Result};
-use crate::listening::{Short, named};
+use crate::listening::{Short, ip_and_port, named};
 use crate::output::Format;
 
 /// The relay alone.
@@ -69,7 +69,7 @@ struct Relaying<'a> {
 }
 
 fn address(given: &str) -> std::result::Result<SocketAddr, String> {
-    given.parse().map_err(|_| "not IP:PORT, for example 127.0.0.1:3307, or 0.0.0.0:3307 for every interface".into())
+    ip_and_port(given, "127.0.0.1:3307, or 0.0.0.0:3307 for every interface")
 }
 
 impl Alone {
