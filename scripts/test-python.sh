@@ -35,10 +35,15 @@ pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$en
 # It leaves its files where it runs. Before 3.12 the interpreter has the buffers of a type without a name for them.
 (cd "$environment" && python -m mypy.stubtest --concise --ignore-unused-allowlist --allowlist <(echo 'verbena\.(_native\.)?(Value|Window)\.__buffer__') verbena)
 python -m mypy --config-file adapters/python/pyproject.toml --strict --no-error-summary --cache-dir "$environment/mypy" adapters/python/tests adapters/python/examples adapters/python/python/verbena
-# Guest books of the frameworks behind the recipes of the documents.
-python examples/guestbooks/check.py django flask
+# Guest books of the frameworks behind the recipes of the documents. They wait more than they work, as the tests do, so both run at once.
+books=$environment/guestbooks.log
+python examples/guestbooks/check.py django flask >"$books" 2>&1 &
+checking=$!
+wrong=0
 # A page of the documents that imports the package.
-scripts/run-page.py docs/howto/lock-from-python.md
-cd adapters/python
+scripts/run-page.py docs/howto/lock-from-python.md || wrong=$?
 # A wait that does not end says where, and fails.
-PYTHONDONTWRITEBYTECODE=1 timeout 300 python -m pytest -o faulthandler_timeout=60
+(cd adapters/python && PYTHONDONTWRITEBYTECODE=1 timeout 300 python -m pytest -o faulthandler_timeout=60) || wrong=$?
+wait "$checking" || wrong=$?
+cat "$books"
+exit "$wrong"
