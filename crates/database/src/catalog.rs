@@ -231,7 +231,8 @@ impl Known {
         Some(table.root.clone().unwrap_or(name))
     }
 
-    fn version(&self) -> u64 {
+    /// Counts what may have changed the catalog.
+    pub fn version(&self) -> u64 {
         self.state.lock().version
     }
 
@@ -240,7 +241,7 @@ impl Known {
     }
 
     /// Whether statements are looked at under the catalog.
-    fn is_known(&self) -> bool {
+    pub fn is_known(&self) -> bool {
         let state = self.state.lock();
         state.moving == 0 && state.catalog.as_ref().is_some_and(|(of, _)| *of == state.version)
     }

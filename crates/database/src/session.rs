@@ -347,7 +347,7 @@ impl Judge for Session {
             return Verdict::Pass;
         };
         self.charge(&analysis, whose, self.since);
-        let moves_catalog = moves(&analysis.touches);
+        let moves_catalog = !analysis.only_rows && moves(&analysis.touches);
         let (is_open, is_closed) = match state.map(|state| state.transaction) {
             Some(Transaction::Open | Transaction::Failed) => (true, false),
             Some(Transaction::Closed) => (false, true),
@@ -531,3 +531,6 @@ fn long_data(bytes: &[u8]) -> Option<(u32, u16)> {
     let parameter = bytes.get(4..6)?.try_into().ok().map(u16::from_le_bytes)?;
     Some((statement, parameter))
 }
+
+#[cfg(test)]
+mod tests;

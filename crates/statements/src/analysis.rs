@@ -75,6 +75,8 @@ pub struct Analysis {
     pub effect: Effect,
     /// What it changes in its session.
     pub session: Vec<Session>,
+    /// Whether it makes, changes and drops no table, though it may touch everything.
+    pub only_rows: bool,
     /// Why it reads or touches everything.
     pub reasons: Vec<String>,
 }
@@ -224,6 +226,7 @@ impl Analysis {
             step: Step::None,
             effect: Effect::None,
             session: Vec::new(),
+            only_rows: true,
             reasons: Vec::new(),
         }
     }
@@ -233,6 +236,7 @@ impl Analysis {
         self.step = self.step.max(plan.step);
         self.effect = self.effect.max(plan.effect);
         self.session.extend(plan.session.iter().cloned());
+        self.only_rows &= plan.only_rows;
         self.reads.everything |= plan.reads_all.is_some();
         self.reads.whole.extend(plan.whole.iter().cloned());
         for read in reads {

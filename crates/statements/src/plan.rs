@@ -133,6 +133,8 @@ pub(crate) struct Plan {
     pub step: Step,
     pub effect: Effect,
     pub session: Vec<Session>,
+    /// Whatever it touches: of its kind none makes, changes or drops a table.
+    pub only_rows: bool,
 }
 
 impl Plan {
@@ -148,6 +150,7 @@ impl Plan {
             step: Step::None,
             effect: Effect::None,
             session: Vec::new(),
+            only_rows: false,
         }
     }
 

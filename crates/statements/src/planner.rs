@@ -69,6 +69,7 @@ pub(crate) fn plan(rules: Rules, dialect: &Dialect, schema: &Schema, text: &str)
         Ok(statement) => statement,
         Err(reason) => return Plan::everything(&reason),
     };
+    let only_rows = changes_only_rows(dialect, &statement);
     let mut planner = Planner {
         rules,
         dialect,
@@ -84,12 +85,23 @@ pub(crate) fn plan(rules: Rules, dialect: &Dialect, schema: &Schema, text: &str)
         outermost: matches!(statement, Statement::Query(_)),
     };
     if let ControlFlow::Break(reason) = statement.visit(&mut planner) {
-        return Plan::everything(&reason);
+        return Plan { only_rows, ..Plan::everything(&reason) };
     }
+    planner.plan.only_rows = only_rows;
     for table in planner.mentioned.difference(&planner.handled) {
         planner.plan.read_whole(table);
     }
     planner.plan
+}
+
+/// Whether a statement makes, changes and drops no table, whatever it is made of. In MySQL neither a function nor a trigger does so: what commits is refused in them. A
+/// function of PostgreSQL may.
+fn changes_only_rows(dialect: &Dialect, statement: &Statement) -> bool {
+    let is_of_rows = matches!(
+        statement,
+        Statement::Query(_) | Statement::Insert(_) | Statement::Update { .. } | Statement::Delete(_)
+    );
+    dialect.is_mysql() && is_of_rows
 }
 
 fn parse(dialect: &Dialect, text: &str) -> Result<Statement, String> {
