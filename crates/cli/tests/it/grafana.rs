@@ -27,12 +27,23 @@ fn documented() -> Vec<(String, String, Vec<String>)> {
     lines.map(metric).collect()
 }
 
-/// Of a proxy that runs: names and kinds.
+/// Of a proxy that runs with all that has metrics: names and kinds. No database answers its relay.
 fn registered() -> Vec<(String, String)> {
     let directory = tempfile::tempdir().unwrap();
     let arguments =
         ["proxy", "--json", "--listen", "127.0.0.1:0", "--origin", "http://127.0.0.1:9", "--node-api", "127.0.0.1:0"];
-    let mut command = verbena(&[&arguments[..], &["--node-runtime", "run", "--node-state", "state"]].concat());
+    let relay = [
+        "--database",
+        "mysql://user@127.0.0.1:9",
+        "--database-listen",
+        "127.0.0.1:0",
+        "--database-capture",
+        "true",
+        "--database-scheme",
+        "serialised",
+    ];
+    let places = ["--node-runtime", "run", "--node-state", "state"];
+    let mut command = verbena(&[&arguments[..], &relay, &places].concat());
     let command = command.current_dir(directory.path()).stdin(Stdio::null()).stderr(Stdio::null());
     let (_proxy, line) = started(command, |line| line.contains(r#""event":"serving""#));
     let serving: Value = serde_json::from_str(&line).unwrap();
