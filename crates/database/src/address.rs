@@ -39,7 +39,7 @@ pub struct Address {
     pub user: Option<String>,
     /// The user's password.
     pub password: Option<String>,
-    /// PostgreSQL: the database whose catalog is read; without one that of the user's name.
+    /// PostgreSQL: the database whose catalog is read; without one that of the user's name. MySQL: the one in which `explain` looks for tables.
     pub database: Option<String>,
     /// It is asked to encrypt: `?sslmode=verify-full` of PostgreSQL, `?ssl-mode=VERIFY_IDENTITY` of MySQL.
     pub encrypts: bool,

@@ -32,8 +32,11 @@ pub struct Explanation {
 pub async fn explain(address: &Address, default: Option<&str>, statement: &[u8]) -> Result<Explanation, DatabaseError> {
     let refused = |problem| DatabaseError::Setting { key: "to", problem };
     let catalog = Catalog::read(address).await?;
-    let search = match (address.product, default) {
-        (Product::MySql, _) => default.iter().map(|default| default.as_bytes().to_vec()).collect(),
+    let search: Vec<Vec<u8>> = match (address.product, default) {
+        (Product::MySql, _) => {
+            let default = default.or(address.database.as_deref());
+            default.iter().map(|default| default.as_bytes().to_vec()).collect()
+        }
         (Product::PostgreSql, default) => {
             let unknown = |problem: &str| refused(problem.to_owned());
             let set = default.map(|text| path(text.as_bytes()).ok_or_else(|| unknown("--in is no search path")));
@@ -44,8 +47,14 @@ pub async fn explain(address: &Address, default: Option<&str>, statement: &[u8])
                 .ok_or_else(|| unknown("where sessions of this user look for tables is not known: say it with --in"))?
         }
     };
-    let analysis = catalog.analyser(search).analyse(&catalog.dialect, statement, &[]);
-    let reads = &analysis.reads;
+    let has_default = address.product == Product::PostgreSql || !search.is_empty();
+    let mut analysis = catalog.analyser(search).analyse(&catalog.dialect, statement, &[]);
+    let reads = analysis.reads.clone();
+    let is_everything = reads.is_everything() || analysis.touches == Names::Everything;
+    if is_everything && !has_default {
+        let why = "the session has no default database, so a table without the name of its database is not known: name one with --in, or in the address";
+        analysis.reasons.push(why.to_owned());
+    }
     let touches = match analysis.effect {
         Effect::None if analysis.touches != Names::Everything => Vec::new(),
         _ => said(&analysis.touches),

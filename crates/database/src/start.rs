@@ -185,6 +185,10 @@ impl Database {
             let shown = UnixListener::from_std(watched).map(|listener| tokio::spawn(watchers.serve(listener)));
             let keeper =
                 catalog_of.user.is_some().then(|| tokio::spawn(known.clone().keep(catalog_of.clone(), looked)));
+            if keeper.is_none() {
+                let database = &catalog_of;
+                tracing::warn!(%database, "database.to names no user, so nothing is known of the tables, and every page depends on everything: write USER@ before the host");
+            }
             let (reads, is_read) = watch::channel(true);
             let reads = Arc::new(reads);
             let rests = keeper.is_some().then(|| tokio::spawn(known.rest(reads.clone())));

@@ -157,6 +157,10 @@ fn a_statement_is_explained_under_the_catalog() {
     let write = explained("UPDATE products SET price = 3 WHERE id = 7");
     assert!(write.contains("touches  shop.products: the row 7") && write.contains("outside a transaction"), "{write}");
     assert!(explained("SELECT now()").contains("it shows the time"));
+    let without =
+        |to: &str| output(&mut verbena(&["database", "explain", "--database-to", to, "SELECT name FROM products"]));
+    let in_address = to.replace("localhost?", "localhost/shop?");
+    assert!(without(&to).contains("name one with --in") && without(&in_address).contains("shop.products: the table"));
     assert!(explained("CALL something()").contains("touches  everything"));
     let wrong = verbena(&["database", "explain", "--database-to", "mysql://nobody:x@127.0.0.1:1", "SELECT 1"])
         .output()

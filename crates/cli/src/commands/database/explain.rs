@@ -26,7 +26,7 @@ pub struct Explain {
     /// The statement.
     #[arg(value_name = "SQL")]
     statement: String,
-    /// The default database of the session; of PostgreSQL its search path.
+    /// The default database of the session; of PostgreSQL its search path. Without it the database in the address.
     #[arg(long = "in", value_name = "DATABASE")]
     default: Option<String>,
     #[command(flatten)]
