@@ -59,7 +59,7 @@ if [ "$machine" ]; then
 fi
 
 if [ "$what" = compare ]; then
-    commands+=(nginx:nginx-light varnishd:varnish wrk:wrk curl:curl etcd:etcd-server redis-server:redis-server)
+    commands+=(nginx:nginx-light varnishd:varnish wrk:wrk h2load:nghttp2-client curl:curl etcd:etcd-server redis-server:redis-server)
     # Peers of the relay and of transfers.
     commands+=(haproxy:haproxy pgbouncer:pgbouncer pgbench:postgresql-contrib lftp:lftp rclone:rclone)
     commands+=(globus-gridftp-server:globus-gridftp-server-progs globus-url-copy:globus-gass-copy-progs)

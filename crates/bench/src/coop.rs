@@ -14,7 +14,9 @@ mod lookup;
 mod memcached;
 mod pools;
 mod schemes;
+mod trace;
 
 pub(crate) use lookup::measure as lookup;
 pub(crate) use memcached::measure as memcached;
 pub(crate) use schemes::measure as schemes;
+pub(crate) use trace::measure as trace;

@@ -1,5 +1,9 @@
 //! Rows of the HTTP cache.
 
 mod herd;
+mod hits;
+mod purge;
 
 pub(crate) use herd::measure as herd;
+pub(crate) use hits::measure as hits;
+pub(crate) use purge::measure as purge;

@@ -69,7 +69,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-static ROWS: [Row; 41] = [
+static ROWS: [Row; 44] = [
     Row {
         name: "fabric.primitives",
         paper: "dissertation Table 4.1, Fig 5.5, 6.4, 8.11",
@@ -225,6 +225,13 @@ static ROWS: [Row; 41] = [
         measure: coop::lookup,
     },
     Row {
+        name: "coop.trace",
+        paper: "none: a question of our own",
+        variants: "a real key trace through four nodes that are one cache, with 5, 10 and 25% of its set in all; one central S3-FIFO and four LRU caches alone with the same memory, simulated: hits",
+        found: "nothing; wanted are the hits of the central cache, less 1.5 points at the most",
+        measure: coop::trace,
+    },
+    Row {
         name: "coop.memcached",
         paper: "none: a question of our own",
         variants: "a pool of one process, of four, and memcached: get, 16 gets at once, set; 1..64 clients",
@@ -344,6 +351,20 @@ static ROWS: [Row; 41] = [
         measure: relayed::measure,
     },
     Row {
+        name: "http.hits",
+        paper: "none: a question of our own",
+        variants: "hits a second of the proxy in mode coherent and standard, of nginx and of Varnish, 64 connections: 8 KiB, 8 KiB by HTTP/2 with TLS, 100 KiB, 1 MiB",
+        found: "nothing; wanted is 1.3 of nginx and 1.5 of Varnish",
+        measure: http::hits,
+    },
+    Row {
+        name: "http.purge",
+        paper: "none: a question of our own",
+        variants: "three proxies of one cluster, two of them homes, on shm and on tcp; three instances of Varnish that a loop purges: purges of pages, tags, prefixes, hosts and everything while caches are killed and stopped; answers older than an acknowledged purge, hits, acknowledged purges",
+        found: "nothing",
+        measure: http::purge,
+    },
+    Row {
         name: "http.herd",
         paper: "none: a question of our own",
         variants: "1,000 clients at once for a page that takes 2 s and may be kept, 100 for one that may not: coherent, standard, nginx",
@@ -366,10 +387,10 @@ mod tests {
     #[test]
     fn names_are_distinct_and_found() {
         let mut names: Vec<&str> = rows().iter().map(|row| row.name).collect();
-        assert_eq!(names.len(), 41);
+        assert_eq!(names.len(), 44);
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), 41);
+        assert_eq!(names.len(), 44);
         assert!(row("locks.trace").is_ok());
         assert!(matches!(row("locks"), Err(BenchError::NoSuchRow { .. })));
     }

@@ -2,6 +2,7 @@
 //! threads that take a core's time.
 
 mod application;
+mod asker;
 mod bare;
 mod busy;
 mod checked;
@@ -19,7 +20,9 @@ mod slow;
 mod threads;
 mod updating;
 mod verify;
+pub(crate) mod versions;
 
+pub(crate) use asker::Asker;
 pub(crate) use bare::ROLE as BARE;
 pub(crate) use busy::ROLE as BUSY;
 pub(crate) use closed::{Found, Order, ROLE as CLOSED};
@@ -50,6 +53,7 @@ pub(crate) fn play(arguments: &[String]) -> Option<Result<(), String>> {
         program::ROLE => Some(program::become_it(rest)),
         replay::ROLE => Some(replay::serve(rest)),
         slow::ROLE => Some(slow::serve(rest)),
+        versions::ROLE => Some(versions::serve(rest)),
         verify::ROLE => Some(verify::serve(rest)),
         _ => None,
     }

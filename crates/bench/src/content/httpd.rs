@@ -33,8 +33,6 @@ const BYTES: usize = 8 << 10;
 const PATH: &str = "/8192/0";
 /// How long Apache may take until its first hit.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long it may take to end.
-const ENDING: Duration = Duration::from_secs(10);
 /// What is wanted: of the hits without a check, and of a hit's time.
 const KEPT: f64 = 0.85;
 const VERIFY: f64 = 0.1;
@@ -190,14 +188,6 @@ struct Server {
     address: SocketAddr,
 }
 
-/// Asked to end, Apache ends its processes too, which would stay behind if it were killed.
-impl Drop for Server {
-    fn drop(&mut self) {
-        // What does not end is killed by what is dropped next.
-        let _ = self.running.ask_to_end().and_then(|()| self.running.ends(ENDING));
-    }
-}
-
 impl Server {
     fn start(
         apache: &Path,
@@ -229,7 +219,8 @@ impl Server {
         let (apache, config) = (apache.display().to_string(), config.display().to_string());
         let user = ["unshare", "-U", "--map-user=33", "--map-group=33"];
         let words = [&[PROGRAM], &user[..], &[&apache, "-DFOREGROUND", "-f", &config]].concat();
-        let mut running = Running::start(&format!("apache-{kind}"), &cores.proxies, &words, place)?;
+        let running = Running::start(&format!("apache-{kind}"), &cores.proxies, &words, place)?;
+        let mut running = running.ended_in_order();
         running.listens(address)?;
         Ok(Server { running, address })
     }

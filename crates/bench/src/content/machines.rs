@@ -18,6 +18,9 @@ const TOLD: usize = 2_000;
 /// How long a server may take to listen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How long one may take to end that is asked to.
+const ENDING: Duration = Duration::from_secs(10);
+
 /// Two cores of this machine.
 #[derive(Clone, Debug)]
 pub(super) struct Cores {
@@ -41,6 +44,8 @@ pub(crate) struct Running {
     process: Child,
     what: String,
     log: PathBuf,
+    /// See [`Running::ended_in_order`].
+    is_asked_to_end: bool,
 }
 
 impl Running {
@@ -63,7 +68,13 @@ impl Running {
             .stderr(file)
             .spawn()
             .map_err(failed)?;
-        Ok(Running { process, what: what.to_owned(), log })
+        Ok(Running { process, what: what.to_owned(), log, is_asked_to_end: false })
+    }
+
+    /// Has it asked to end when it is dropped, and killed only if it does not: processes that it started would stay behind a killed one.
+    pub(crate) fn ended_in_order(mut self) -> Self {
+        self.is_asked_to_end = true;
+        self
     }
 
     /// Waits until it takes connections at `address`.
@@ -107,7 +118,7 @@ impl Running {
     }
 
     /// Waits until it has ended.
-    pub(super) fn ends(&mut self, within: Duration) -> Result<(), BenchError> {
+    pub(crate) fn ends(&mut self, within: Duration) -> Result<(), BenchError> {
         let until = Instant::now() + within;
         while matches!(self.process.try_wait(), Ok(None)) {
             if Instant::now() > until {
@@ -143,6 +154,10 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if self.is_asked_to_end {
+            // What does not end is killed.
+            let _ = self.ask_to_end().and_then(|()| self.ends(ENDING));
+        }
         // Failing means that it has ended already, which is all that is wanted.
         let _ = self.process.kill();
         let _ = self.process.wait();

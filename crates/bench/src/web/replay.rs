@@ -15,6 +15,7 @@ use clap::Parser;
 use rand_core::Rng;
 use serde::{Deserialize, Serialize};
 
+use super::asker::Asker;
 use super::checked::Checked;
 use super::closed::Client;
 use super::products::{self, LARGEST_BYTES, SMALLEST_BYTES};
@@ -191,12 +192,12 @@ impl Updaters {
 }
 
 fn update(address: SocketAddr, waiting: &Mutex<Receiver<u32>>, acknowledged: &Acknowledged) -> Result<u64, String> {
-    let mut connection = None;
+    let mut client = Asker::new(address, updating::PATIENCE);
     let mut done = 0;
     loop {
         let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(product) = next else { return Ok(done) };
-        let version = updating::change(&mut connection, address, &products::path(product))?;
+        let version = updating::change(&mut client, address, &products::path(product))?;
         acknowledged.note(product, version);
         done += 1;
     }

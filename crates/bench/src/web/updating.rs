@@ -1,7 +1,6 @@
 //! Updates beside a client: each changes an object, at the times of a Poisson process, and is noted when it is acknowledged.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -9,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::asker::Asker;
 use super::requests::OBJECTS;
 use crate::traces::{UpdateLaw, Updates};
 
@@ -16,7 +16,7 @@ use crate::traces::{UpdateLaw, Updates};
 const TOGETHER: usize = 4;
 
 /// An acknowledgement that is later than this is not waited for.
-const PATIENCE: Duration = Duration::from_secs(15);
+pub(super) const PATIENCE: Duration = Duration::from_secs(15);
 
 /// From a look at whether to end to the next.
 const LOOK: Duration = Duration::from_millis(2);
@@ -97,7 +97,7 @@ fn write(
     stop: &AtomicBool,
     acknowledged: &Acknowledged,
 ) -> Result<u64, String> {
-    let mut connection = None;
+    let mut client = Asker::new(address, PATIENCE);
     let mut done = 0;
     loop {
         let Some(update) = updates.lock().unwrap_or_else(PoisonError::into_inner).next() else { return Ok(done) };
@@ -112,54 +112,22 @@ fn write(
             }
         }
         let object: u32 = update.key.parse::<u32>().map_err(|error| error.to_string())? - 1;
-        let version = change(&mut connection, address, &format!("/update/{object}"))?;
+        let version = change(&mut client, address, &format!("/update/{object}"))?;
         acknowledged.note(object, version);
         done += 1;
     }
 }
 
-fn open(address: SocketAddr) -> std::io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    Ok(stream)
-}
-
-/// Makes an update by a `POST` to `path`, on the open connection or a new one. Returns the object's version after that.
-pub(super) fn change(
-    connection: &mut Option<BufReader<TcpStream>>,
-    address: SocketAddr,
-    path: &str,
-) -> Result<u64, String> {
+/// Makes an update by a `POST` to `path`. Returns the object's version after that.
+pub(super) fn change(client: &mut Asker, address: SocketAddr, path: &str) -> Result<u64, String> {
     let failed = |what: String| format!("the update {path} at {address}: {what}");
-    let text = |error: std::io::Error| failed(error.to_string());
-    let connection = match connection {
-        Some(connection) => connection,
-        none => none.insert(BufReader::new(open(address).map_err(text)?)),
-    };
-    let request = format!("POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0\r\n\r\n");
-    connection.get_mut().write_all(request.as_bytes()).map_err(text)?;
-    let (mut head, mut length) = (String::new(), None);
-    loop {
-        let from = head.len();
-        if connection.read_line(&mut head).map_err(text)? == 0 {
-            return Err(failed("the server closed the connection".to_owned()));
+    let asked = client.ask(&format!("POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: 0"));
+    let answer = asked.map_err(|error| failed(error.to_string()))?;
+    match answer.number() {
+        Some(version) if answer.is_well() => Ok(version),
+        _ => {
+            let said = String::from_utf8_lossy(&answer.body).into_owned();
+            Err(failed(answer.head.lines().next().unwrap_or_default().to_owned() + ": " + &said))
         }
-        let line = head[from..].trim_end();
-        if line.is_empty() {
-            break;
-        }
-        if let Some((name, value)) = line.split_once(':')
-            && name.eq_ignore_ascii_case("content-length")
-        {
-            length = value.trim().parse::<usize>().ok();
-        }
-    }
-    let mut body = vec![0; length.ok_or_else(|| failed("the answer has no length".to_owned()))?.min(1 << 16)];
-    connection.read_exact(&mut body).map_err(text)?;
-    let version = std::str::from_utf8(&body).ok().and_then(|body| body.trim().parse().ok());
-    match version {
-        Some(version) if head.starts_with("HTTP/1.1 200 ") => Ok(version),
-        _ => Err(failed(head.lines().next().unwrap_or_default().to_owned() + ": " + &String::from_utf8_lossy(&body))),
     }
 }

@@ -49,6 +49,16 @@ pub fn schemes_miss_what_their_memory_cannot_hold() {
     assert!(missed(&findings, "bcc", "4 proxies", 64.0) > missed(&findings, "mtacc", "4 proxies", 64.0) + 20.0);
 }
 
+pub fn a_trace_goes_through_four_nodes() {
+    let findings = measured("coop.trace", 12);
+    for share in [5.0, 10.0, 25.0] {
+        let hits = |kind: &str| of_all(&findings, "hits", &[kind], share);
+        let (ours, central, alone) = (hits("adaptive"), hits("one S3-FIFO"), hits("four LRU alone"));
+        assert!(ours > 0.1 && central < 1.0, "{share}%: {ours} of {central}");
+        assert!(ours > alone + 0.03, "{share}% in one cache of four nodes: {ours}; alone: {alone}");
+    }
+}
+
 /// As many: in the long runs alone.
 pub fn a_lookup_is_timed() {
     if std::env::var_os("VERBENA_LONG").is_none() {

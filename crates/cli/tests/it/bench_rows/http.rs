@@ -19,6 +19,37 @@ pub fn many_clients_ask_for_one_page_at_once() {
     assert_eq!(claims.count(), 6, "{:?}", findings.ratios);
 }
 
+pub fn hits_are_counted_beside_other_caches() {
+    if !Path::new("/usr/bin/h2load").exists() {
+        println!("skipped: h2load is not installed (scripts/setup-debian.sh compare)");
+        return;
+    }
+    let findings = measured("http.hits", 12);
+    for cache in ["coherent", "standard"] {
+        let rates = of(&findings, "hits", &[cache]);
+        assert!(rates.len() >= 3 && rates.iter().all(|one| one.spread.min > 0.0), "{rates:?}");
+    }
+}
+
+pub fn what_was_purged_is_not_answered_again() {
+    // A kill and a pause of each arm at the least.
+    let findings = measured("http.purge", 20);
+    for cache in ["shm", "tcp"] {
+        for quantity in ["answers no older than acknowledged purges", "hits", "acknowledged purges beside no fault"] {
+            let what = format!("{quantity}, {cache}");
+            let ratio = findings.ratios.iter().find(|ratio| ratio.what == what).unwrap();
+            assert!(ratio.claim.as_ref().is_some() && !ratio.under.contains(" 0 "), "{ratio:?}");
+            assert!(
+                quantity.starts_with("answers").then_some(ratio.spread.min).is_none_or(|share| share == 1.0),
+                "{ratio:?}"
+            );
+        }
+        let purged = of(&findings, "acknowledged purges", &[cache]);
+        let purged: f64 = purged.iter().flat_map(|one| &one.rounds).map(|round| round.median).sum();
+        assert!(purged >= 100.0, "{purged} purges");
+    }
+}
+
 pub fn the_module_for_apache_asks_before_each_hit() {
     let module = "/usr/lib/apache2/modules/mod_verbena.so";
     if !Path::new(module).exists() {

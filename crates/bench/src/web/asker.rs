@@ -1,0 +1,132 @@
+//! A client that asks for one thing after the other, each on the connection that it has or a new one.
+
+use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+/// The longest head and the longest body, in bytes. An answer that has more of either is an error.
+const LONGEST: u64 = 64 << 10;
+
+/// A client of one server.
+pub(crate) struct Asker {
+    address: SocketAddr,
+    patience: Duration,
+    connection: Option<BufReader<TcpStream>>,
+}
+
+/// A whole answer.
+pub(crate) struct Answer {
+    /// The lines of its head.
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    /// Whether its status is 200.
+    pub(crate) fn is_well(&self) -> bool {
+        self.head.starts_with("HTTP/1.1 200 ")
+    }
+
+    /// Whether `Cache-Status` says that it came out of the cache.
+    pub(crate) fn is_hit(&self) -> bool {
+        self.field("cache-status").is_some_and(|status| status.contains("; hit"))
+    }
+
+    /// A number that the body is.
+    pub(crate) fn number(&self) -> Option<u64> {
+        std::str::from_utf8(&self.body).ok()?.trim().parse().ok()
+    }
+
+    fn field(&self, name: &str) -> Option<&str> {
+        let fields = self.head.lines().filter_map(|line| line.split_once(':'));
+        fields.filter(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).next()
+    }
+}
+
+impl Asker {
+    /// One that waits `patience` at most for a connection, and for each part of an answer.
+    pub(crate) fn new(address: SocketAddr, patience: Duration) -> Self {
+        Asker { address, patience, connection: None }
+    }
+
+    /// Sends a request without a body: what stands before the blank line, such as `GET / HTTP/1.1\r\nHost: a`. The answer to it.
+    ///
+    /// # Errors
+    /// If there is no whole answer of at most 64 KiB; the connection is closed then.
+    pub(crate) fn ask(&mut self, request: &str) -> Result<Answer> {
+        let answer = self.on_connection(request);
+        if answer.is_err() {
+            self.connection = None;
+        }
+        answer
+    }
+
+    fn on_connection(&mut self, request: &str) -> Result<Answer> {
+        let connection = match &mut self.connection {
+            Some(connection) => connection,
+            none => {
+                let stream = TcpStream::connect_timeout(&self.address, self.patience)?;
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(self.patience))?;
+                none.insert(BufReader::new(stream))
+            }
+        };
+        connection.get_mut().write_all(format!("{request}\r\n\r\n").as_bytes())?;
+        let bad = |what: &str| Error::new(ErrorKind::InvalidData, what);
+        let mut head = String::new();
+        loop {
+            let from = head.len();
+            if connection.take(LONGEST).read_line(&mut head)? == 0 {
+                return Err(Error::new(ErrorKind::UnexpectedEof, "the server closed the connection"));
+            }
+            if head[from..].trim_end().is_empty() {
+                break;
+            }
+            if head.len() as u64 > LONGEST {
+                return Err(bad("the head has no end"));
+            }
+        }
+        let mut answer = Answer { head, body: vec![] };
+        let length = match answer.field("content-length").map(str::parse::<u64>) {
+            Some(Ok(length)) if length <= LONGEST => length,
+            _ => return Err(bad("the answer has no length, or is too long")),
+        };
+        answer.body.resize(length as usize, 0);
+        connection.read_exact(&mut answer.body)?;
+        Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn answers_are_whole_and_a_broken_connection_is_made_anew() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut asker = Asker::new(listener.local_addr().unwrap(), Duration::from_secs(20));
+        let server = std::thread::spawn(move || {
+            for answers in [
+                &["HTTP/1.1 200 OK\r\nCache-Status: v; hit\r\ncontent-length: 3\r\n\r\n17\n", "nonsense"][..],
+                &["HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n"],
+            ] {
+                let (mut stream, _) = listener.accept().unwrap();
+                for answer in answers {
+                    let mut request = [0; 64];
+                    let read = stream.read(&mut request).unwrap();
+                    assert_eq!(&request[..read], b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+                    stream.write_all(answer.as_bytes()).unwrap();
+                }
+            }
+        });
+        let mut ask = || asker.ask("GET / HTTP/1.1\r\nHost: a");
+        let first = ask().unwrap();
+        assert_eq!((first.is_well(), first.is_hit(), first.number()), (true, true, Some(17)));
+        assert!(ask().is_err());
+        let last = ask().unwrap();
+        assert_eq!((last.is_well(), last.is_hit(), last.number()), (false, false, None));
+        server.join().unwrap();
+    }
+}
