@@ -254,6 +254,7 @@ impl Error {
                 | verbena_pool::ClientError::Authorities(_),
             ) => 2,
             Error::Pool(verbena_pool::ClientError::Connection { .. }) => 3,
+            Error::Copy(verbena_ftp::CopyError::Within(_)) => 2,
             Error::FtpUsers(_)
             | Error::Ftp(
                 verbena_ftp::ServeError::Users(_)

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbena_transfer::{
-    CHUNK_BYTES, Channel, ChannelKind, Endpoint, FileError, Later, Links, MOST_STREAMS, Progress, Root, SessionError,
-    SessionSettings, Sources, Store, Summary, TunerSettings, VirtualPath, Walk, receive, send,
+    CHUNK_BYTES, Channel, ChannelKind, Endpoint, Failure, FileError, Later, Links, LocalError, MOST_STREAMS,
+    PlaceError, Progress, Root, SessionError, SessionSettings, Sources, Store, Summary, TunerSettings, VirtualPath,
+    Walk, receive, send, source_place, target_place,
 };
 
 use crate::dialogue::{Argument, Dialogue};
@@ -125,9 +126,31 @@ pub enum CopyError {
     /// A file whose name here is not known.
     #[error("{0} ends with no name of a file: name the file, or say what it is to be called here")]
     NoName(String),
+    /// Source and target are on this machine, and one lies in the other.
+    #[error("{0}")]
+    Within(String),
     /// The session ended.
     #[error(transparent)]
     Session(#[from] SessionError),
+}
+
+impl From<PlaceError> for CopyError {
+    fn from(error: PlaceError) -> CopyError {
+        match error {
+            PlaceError::File { path, error } => CopyError::Local { path, error },
+            PlaceError::NoName(name) => CopyError::NoName(name),
+        }
+    }
+}
+
+impl From<LocalError> for CopyError {
+    fn from(error: LocalError) -> CopyError {
+        match error {
+            LocalError::Place(error) => error.into(),
+            LocalError::Session(error) => error.into(),
+            LocalError::Within { .. } => CopyError::Within(error.to_string()),
+        }
+    }
 }
 
 impl CopyError {
@@ -180,17 +203,11 @@ impl Sides {
             let (root, base) = target(&options.local, &there)?;
             return Ok(Sides { root: Arc::new(root), base, there });
         }
-        let local = |error| CopyError::Local { path: options.local.clone(), error };
+        let (root, base) = source_place(&options.local)?;
+        let root = Arc::new(root);
         if !is_file_here {
-            let root = Arc::new(Root::open(&options.local).map_err(local)?);
-            return Ok(Sides { root, base: VirtualPath::root(), there });
+            return Ok(Sides { root, base, there });
         }
-        // What is a link here is sent as the file that it leads to, under the link's name.
-        let file = std::fs::canonicalize(&options.local).map_err(|error| local(error.into()))?;
-        let parent = file.parent().unwrap_or(Path::new("/"));
-        let root = Arc::new(Root::open(parent).map_err(local)?);
-        let base = file.file_name().and_then(|name| VirtualPath::root().descend(name.as_bytes()));
-        let base = base.ok_or_else(|| local(FileError::BadName))?;
         let is_into = there.ends_with(b"/") || kind == Some(ListedKind::Directory);
         let there = match options.local.file_name() {
             Some(name) if is_into => [there.strip_suffix(b"/").unwrap_or(&there), b"/", name.as_bytes()].concat(),
@@ -205,18 +222,10 @@ impl Sides {
 /// # Errors
 /// There is no name, or what stands there is a device or the like, which a file does not replace.
 pub fn target(to: &Path, there: &[u8]) -> Result<(Root, VirtualPath), CopyError> {
-    let local = |path: &Path, error| CopyError::Local { path: path.to_owned(), error };
-    if to.exists() && !to.is_dir() && !to.is_file() {
-        return Err(local(to, FileError::NotRegular));
-    }
-    let (directory, name) = match (to.is_dir(), to.file_name()) {
-        (false, Some(name)) => (to.parent().filter(|parent| !parent.as_os_str().is_empty()), name.as_bytes()),
-        _ => (Some(to), name_of(there)),
-    };
-    let directory = directory.unwrap_or(Path::new("."));
-    let name = Some(name).filter(|name| !name.is_empty()).and_then(|name| VirtualPath::root().descend(name));
-    let name = name.ok_or_else(|| CopyError::NoName(String::from_utf8_lossy(there).into_owned()))?;
-    Ok((Root::open(directory).map_err(|error| local(directory, error))?, name))
+    target_place(to, name_of(there)).map_err(|error| match error {
+        PlaceError::NoName(_) => CopyError::NoName(String::from_utf8_lossy(there).into_owned()),
+        other => other.into(),
+    })
 }
 
 /// What client and server agreed on.
@@ -314,7 +323,12 @@ pub fn copy(options: &CopyOptions, report: &mut dyn FnMut(&Progress) -> bool) ->
     }
     let settings = SessionSettings::new(1, numbers);
     let mut summary = match walk {
-        Some(walk) => send(links, Sources::new(root, base), walk, settings, report)?,
+        Some(mut walk) => {
+            let mut sent = send(links, Sources::new(root, base), &mut walk, settings, report)?;
+            let unread = walk.unread.into_iter();
+            sent.failures.extend(unread.map(|(path, error)| (path, Failure::Source(error.to_string()))));
+            sent
+        }
         None => {
             let store = Store::new(root, base, CHUNK_BYTES, options.is_durable);
             receive(links, store, settings, report)?

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use verbena_transfer::{FileError, Kind, Root, VirtualPath, matches};
+use verbena_transfer::{Change, FileError, Kind, Root, VirtualPath, matches};
 
 use crate::client::{CopyError, Direction, Location};
 use crate::limits::RateLimit;
@@ -43,19 +43,6 @@ pub struct PlainOptions {
     pub deletes: bool,
     /// Change nothing, and say what would be done.
     pub is_dry: bool,
-}
-
-/// One change of the target. Paths are relative to the tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// A directory is made.
-    Make(Vec<u8>),
-    /// A file is copied.
-    Copy(Vec<u8>),
-    /// A file is removed.
-    Remove(Vec<u8>),
-    /// A directory is removed, which is empty by then.
-    RemoveDirectory(Vec<u8>),
 }
 
 /// What came of it.

@@ -124,6 +124,12 @@ pub struct DescriptorStream {
 }
 
 impl DescriptorStream {
+    /// Two that are connected, in one process: nothing is to be proven.
+    pub fn pair() -> Result<(DescriptorStream, DescriptorStream)> {
+        let (one, other) = UnixStream::pair()?;
+        Ok((DescriptorStream { socket: one }, DescriptorStream { socket: other }))
+    }
+
     /// Connects to the listener of a session, and says hello.
     pub fn connect(token: &Token, hello: &Frame) -> Result<DescriptorStream> {
         let mut socket = UnixStream::connect_addr(&place(token)?)?;

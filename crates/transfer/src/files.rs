@@ -224,12 +224,45 @@ impl Root {
 
     /// Sets the time of modification, and leaves that of access alone.
     pub fn set_modified(&self, path: &VirtualPath, seconds: i64) -> Result<(), FileError> {
+        self.set_time(path, (seconds, 0))
+    }
+
+    /// The same in seconds and nanoseconds. Of a link, its own.
+    pub(crate) fn set_time(&self, path: &VirtualPath, modified: (i64, u32)) -> Result<(), FileError> {
         let (parent, name) = self.parent(path)?;
-        let times = Timestamps {
-            last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-            last_modification: Timespec { tv_sec: seconds, tv_nsec: 0 },
+        Ok(rustix::fs::utimensat(&parent, name, &only_modified(modified), AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// What has this name; a link counts as itself, and has its text.
+    pub(crate) fn named(&self, path: &VirtualPath) -> Result<(Stat, Facts), FileError> {
+        let (stat, link) = match path.name() {
+            None => (rustix::fs::fstat(&self.descriptor)?, None),
+            Some(_) => {
+                let (parent, name) = self.parent(path)?;
+                let stat = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                let is_link = FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
+                let text = is_link.then(|| rustix::fs::readlinkat(&parent, name, Vec::new())).transpose()?;
+                (stat, text.map(std::ffi::CString::into_bytes))
+            }
         };
-        Ok(rustix::fs::utimensat(&parent, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+        Ok((stat, Facts::of(&stat, link)))
+    }
+
+    /// Gives a file a further name, in the place of what has the name.
+    pub(crate) fn link(&self, existing: &VirtualPath, path: &VirtualPath) -> Result<(), FileError> {
+        let (from, name) = self.parent(existing)?;
+        let (to, new) = self.parent(path)?;
+        let beside = part_name(random()?);
+        rustix::fs::linkat(&from, name, &to, beside.as_slice(), AtFlags::empty())?;
+        let renamed = rustix::fs::renameat(&to, beside.as_slice(), &to, new);
+        // A rename between two names of one file does nothing, and leaves both.
+        let _ = rustix::fs::unlinkat(&to, beside.as_slice(), AtFlags::empty());
+        Ok(renamed?)
+    }
+
+    /// Opens a file or a directory as it is for its attributes.
+    pub(crate) fn attributed(&self, path: &VirtualPath) -> Result<OwnedFd, FileError> {
+        self.resolve(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())
     }
 
     /// Sets the permission bits of a file or directory.
@@ -244,6 +277,14 @@ impl Root {
         let descriptor = self.resolve(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
         let directory = Dir::read_from(&descriptor)?;
         Ok(Entries { descriptor, directory })
+    }
+}
+
+/// Times that leave that of access alone.
+pub(crate) fn only_modified((seconds, nanoseconds): (i64, u32)) -> Timestamps {
+    Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: seconds, tv_nsec: i64::from(nanoseconds) },
     }
 }
 

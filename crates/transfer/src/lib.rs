@@ -3,6 +3,8 @@
 //! [`Sender`] and [`Receiver`] are the two sides of a session without input and output. docs/reference/TRANSFER.md has the rules by
 //! number, draws the bytes, and says what each rule prevents.
 
+mod attributes;
+mod change;
 mod channel;
 mod channel_kind;
 mod descriptor;
@@ -12,7 +14,9 @@ mod file_error;
 mod files;
 mod frame;
 mod incoming;
+mod local;
 mod path;
+mod place;
 mod quic;
 mod receiver;
 mod receiver_action;
@@ -29,6 +33,7 @@ mod tree;
 mod tuner;
 mod walk;
 
+pub use change::Change;
 pub use channel::{
     Channel, Ends, Lanes, LinkCounts, MOST_NUMBERS, MOST_STREAMS, StreamError, Token, hello, read_frame, say_hello,
     take_hello, write_frame,
@@ -42,7 +47,9 @@ pub use frame::{
     Entry, EntryKind, Failure, FileNumber, Frame, FrameError, HELLO, Identity, LENGTHS, LONGEST_DATA, LONGEST_HEAD,
     Measured,
 };
+pub use local::{LocalError, LocalOptions, copy_local};
 pub use path::{VirtualPath, is_pattern, matches};
+pub use place::{PlaceError, source_place, target_place};
 pub use quic::{Fingerprint, QuicListener, QuicListening, QuicStream};
 pub use receiver::Receiver;
 pub use receiver_action::{Basis, ReceiverAction};

@@ -13,11 +13,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::attributes::same_attributes;
 use crate::file_error::FileError;
-use crate::files::{Root, create, random, regular};
+use crate::files::{Root, create, only_modified, random, regular};
 use crate::frame::{Entry, EntryKind, Failure, FileNumber, Identity};
 use crate::path::{VirtualPath, owned_part_name, record_name};
 use crate::receiver_action::Basis;
@@ -46,6 +47,8 @@ pub struct Store {
     chunk_bytes: u64,
     is_durable: bool,
     room: Option<Arc<dyn Room>>,
+    is_proven: bool,
+    preserves: bool,
     /// Its session has ended: a copy that is being made is given up.
     is_over: Arc<AtomicBool>,
     open: HashMap<FileNumber, Target>,
@@ -80,6 +83,8 @@ impl Store {
             chunk_bytes,
             is_durable,
             room: None,
+            is_proven: true,
+            preserves: false,
             is_over: Arc::default(),
             open: HashMap::new(),
             sources: HashMap::new(),
@@ -90,6 +95,20 @@ impl Store {
     #[must_use]
     pub fn within(mut self, room: Arc<dyn Room>) -> Store {
         self.room = Some(room);
+        self
+    }
+
+    /// Copies without hashing, where files are handed over: nothing proves then that what stands is what was there, and a part of before counts for nothing.
+    #[must_use]
+    pub(crate) fn unproven(mut self) -> Store {
+        self.is_proven = false;
+        self
+    }
+
+    /// Gives files the extended attributes of their sources, where these are handed over.
+    #[must_use]
+    pub(crate) fn preserving(mut self) -> Store {
+        self.preserves = true;
         self
     }
 
@@ -159,18 +178,22 @@ impl Store {
             let Some((owner, claims)) = read_record(parent, name) else { break };
             let Ok(file) = open(parent, &owned_part_name(name, owner.part), OFlags::RDWR) else { break };
             if let Some((file, owner)) = take_over(parent, name, file, (owner, &claims), &self.is_over)? {
+                if !self.is_proven {
+                    rustix::fs::ftruncate(&file, 0).map_err(failure)?;
+                    return Ok((file, Some(owner), Basis::Part(Vec::new())));
+                }
                 let is_same_cut = claims.chunk_bytes == self.chunk_bytes;
                 let chunks = if is_same_cut { claims.chunks } else { Vec::new() };
                 return Ok((file, Some(owner), Basis::Part(chunks)));
             }
         }
         match open(parent, name, OFlags::RDONLY) {
-            Ok(file) => {
+            Ok(file) if self.is_proven => {
                 let size = rustix::fs::fstat(&file).map_err(failure)?.st_size;
                 return Ok((file, None, Basis::Target(u64::try_from(size).unwrap_or(0))));
             }
             // What is no regular file is replaced by the rename, if it can be.
-            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO | Errno::ACCESS) => {}
+            Ok(_) | Err(Errno::NOENT | Errno::LOOP | Errno::NXIO | Errno::ACCESS) => {}
             Err(error) => return Err(failure(error)),
         }
         let (file, owner) = new_part(parent, name, 0, identity, self.chunk_bytes)?;
@@ -237,7 +260,10 @@ impl Store {
         let owner = target.owner.ok_or_else(|| failure("it is not open for writing"))?;
         rustix::fs::flock(&target.file, FlockOperation::LockShared).map_err(failure)?;
         let copied = match read_owner(&target.parent, &target.name) {
-            Some(found) if found == owner => source.copy(&target.file, offset, length, is_whole_file, write_block),
+            Some(found) if found == owner && self.is_proven => {
+                source.copy(&target.file, offset, length, is_whole_file, write_block)
+            }
+            Some(found) if found == owner => source.copy_unproven(&target.file, offset, length, write_block),
             _ => Err(Failure::TakenOver),
         };
         rustix::fs::flock(&target.file, FlockOperation::Unlock).map_err(failure)?;
@@ -261,6 +287,9 @@ impl Store {
     /// Puts a part in the place of its target, or leaves a target that is the same.
     pub fn publish(&self, file: FileNumber, identity: &Identity) -> Result<(), Failure> {
         let target = self.target(file)?;
+        if let Some(source) = self.sources.get(&file).filter(|_| self.preserves) {
+            same_attributes(source.file(), &target.file).map_err(failure)?;
+        }
         let Target { parent, name, file, owner, .. } = target;
         let Some(owner) = owner else {
             let (open, named) = (rustix::fs::fstat(file), rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW));
@@ -318,10 +347,7 @@ impl Drop for Store {
 
 /// The mode and the time of the source.
 fn finish(target: &Target, identity: &Identity) -> Result<(), Failure> {
-    let times = Timestamps {
-        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-        last_modification: Timespec { tv_sec: identity.modified.0, tv_nsec: i64::from(identity.modified.1) },
-    };
+    let times = only_modified(identity.modified);
     // A target of another user that is the same stays as it is.
     let done = rustix::fs::fchmod(&target.file, Mode::from_raw_mode(target.mode & 0o777))
         .and_then(|()| rustix::fs::futimens(&target.file, &times));

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::files::{Entries, Kind, Root};
 use crate::frame::{Entry, EntryKind};
-use crate::path::VirtualPath;
+use crate::path::{VirtualPath, matches};
 
 /// Directories below each other; deeper ones are not entered.
-const DEEPEST: usize = 256;
+pub(crate) const DEEPEST: usize = 256;
 
 /// A walk through a tree. What cannot be read is passed over, and named in [`Walk::unread`].
 pub struct Walk {
@@ -15,6 +15,7 @@ pub struct Walk {
     base: VirtualPath,
     first: Option<Entry>,
     stack: Vec<(Vec<u8>, Entries)>,
+    exclude: Vec<Vec<u8>>,
     /// Paths that could not be read, and why.
     pub unread: Vec<(Vec<u8>, crate::file_error::FileError)>,
 }
@@ -23,13 +24,19 @@ impl Walk {
     /// Walks from `base`, which may be one file.
     pub fn new(root: Arc<Root>, base: VirtualPath) -> Result<Walk, crate::file_error::FileError> {
         let facts = root.facts(&base)?;
-        let mut walk = Walk { root, base, first: None, stack: Vec::new(), unread: Vec::new() };
+        let mut walk = Walk { root, base, first: None, stack: Vec::new(), exclude: Vec::new(), unread: Vec::new() };
         let kind = if facts.kind == Kind::Directory { EntryKind::Directory } else { EntryKind::File };
         if kind == EntryKind::Directory {
             walk.stack.push((Vec::new(), walk.root.entries(&walk.base)?));
         }
         walk.first = Some(Entry { path: Vec::new(), kind, mode: facts.mode & 0o777 });
         Ok(walk)
+    }
+
+    /// Leaves out what has a name that one of these patterns matches, with all below it.
+    #[must_use]
+    pub fn without(self, patterns: &[Vec<u8>]) -> Walk {
+        Walk { exclude: patterns.to_vec(), ..self }
     }
 
     fn enter(&mut self, path: &[u8]) {
@@ -65,6 +72,9 @@ impl Iterator for Walk {
                     continue;
                 }
             };
+            if self.exclude.iter().any(|pattern| matches(pattern, &name)) {
+                continue;
+            }
             let path = if directory.is_empty() { name } else { [directory.as_slice(), b"/", &name].concat() };
             let mode = facts.mode & 0o777;
             match facts.kind {

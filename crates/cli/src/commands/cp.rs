@@ -1,4 +1,6 @@
-//! `verbena cp`: trees of files, and single files, to and from an FTP server of ours or any other.
+//! `verbena cp`: trees of files, and single files, to and from an FTP server of ours or any other, and on this machine.
+
+mod local;
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -7,7 +9,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 use verbena_ftp::{
-    Change, ChannelKind, CopyOptions, Direction, ListedKind, Measured, Moved, PlainOptions, Progress, RateLimit, Remote,
+    Change, ChannelKind, CopyOptions, Direction, ListedKind, Measured, Moved, PlainOptions, Progress, RateLimit,
+    Remote, Summary,
 };
 use verbena_wan::Rate;
 
@@ -19,12 +22,12 @@ use crate::output::{Format, output, write_json};
 /// How often progress is shown.
 const SHOWN_EVERY: Duration = Duration::from_millis(500);
 
-/// Copy a file to or from an FTP server, or a tree of files to or from `verbena ftp serve`, over several connections at once. The same command, given again
-/// after any end, goes on where it was.
+/// Copy files and trees of files: on this machine, to and from `verbena ftp serve` over several connections at once, and to and from any other FTP server. The
+/// same command, given again after any end, goes on where it was.
 ///
-/// One side is a directory or file here, the other ftp://USER:PASSWORD@HOST:PORT/PATH. Each file arrives beside its place, and is renamed when it is whole, as
+/// A side is a directory or file here, or ftp://USER:PASSWORD@HOST:PORT/PATH. Each file arrives beside its place, and is renamed when it is whole, as
 /// the root of its tree of BLAKE3 hashes proves. Parts of files over 64 KiB that have arrived are not sent again. A server without the command TPRT gets plain
-/// FTP, unless --channel names other channels than tcp.
+/// FTP, unless --channel names other channels than tcp. Between two sides on this machine, files of equal size, mode and time are not copied again.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Exit codes: 0 all files have arrived; 1 some have not, or the server is gone: give the same command again; 2 the command line is wrong
@@ -35,12 +38,14 @@ Examples:
   verbena cp --explain data ftp://alice:secret@host:2121/in
   verbena cp --channel quic data ftp://alice:secret@host:2121/in
   verbena cp --limit 200mbit data ftp://alice:secret@host:2121/in
-  verbena cp a.bin ftp://alice:secret@host/in/")]
+  verbena cp a.bin ftp://alice:secret@host/in/
+  verbena cp data copy
+  verbena cp --preserve --delete data copy")]
 pub struct Command {
     /// The source: a file or directory here, or ftp://USER:PASSWORD@HOST:PORT/PATH.
     #[arg(value_name = "FROM")]
     from: String,
-    /// The target, here or there: a directory that exists; for a single file, also its new path.
+    /// The target: a directory here that exists, or there; for a single file, also its new path. Between two sides here, the last directory of the path is made.
     #[arg(value_name = "TO")]
     to: String,
     /// Connections that carry files at once: 1 to 16. Without it, connections are added while they pay.
@@ -63,7 +68,7 @@ pub struct Command {
     /// Do not wait until files are on the disk here: faster, but after a crash of this machine files may have to be sent again.
     #[arg(long)]
     no_sync: bool,
-    /// Leave files alone that are newer at the target. This option and the four below copy by plain FTP.
+    /// Leave files alone that are newer at the target. This option and the three below copy by plain FTP, where a side is a server.
     #[arg(long)]
     update: bool,
     /// Leave out files and directories of this name; * stands for any letters, and ? for one. May be given several times.
@@ -75,6 +80,16 @@ pub struct Command {
     /// Change nothing, and print what would be done.
     #[arg(long)]
     dry_run: bool,
+    /// Compare the contents of files of equal size, mode and time too, and not take them for equal. For two sides here: a session with `verbena ftp serve`
+    /// always compares files over 64 KiB.
+    #[arg(long)]
+    checksum: bool,
+    /// Keep also hard links, extended attributes (user.*), modes of directories, and times of directories and links. For two sides here.
+    #[arg(long)]
+    preserve: bool,
+    /// Do not hash what is copied: faster, but nothing proves that what stands is what was read, and a file that was under way begins anew. For two sides here.
+    #[arg(long)]
+    no_proof: bool,
     /// Copy by plain FTP, as with a server of another kind.
     #[arg(long)]
     plain: bool,
@@ -137,6 +152,57 @@ struct Changed {
     file: String,
 }
 
+impl Changed {
+    fn of(change: &Change) -> Changed {
+        let (change, path) = match change {
+            Change::Make(path) => ("make", path),
+            Change::Copy(path) => ("copy", path),
+            Change::Remove(path) | Change::RemoveDirectory(path) => ("remove", path),
+        };
+        Changed { change, file: String::from_utf8_lossy(path).into_owned() }
+    }
+
+    fn say(&self, out: &mut impl Write) -> Result<()> {
+        Ok(writeln!(out, "{} {}", self.change, named(&self.file))?)
+    }
+}
+
+/// The progress of a session, on a terminal.
+struct Shown {
+    shows: bool,
+    began: Instant,
+    last: Instant,
+}
+
+impl Shown {
+    fn new(format: &Format, began: Instant) -> Shown {
+        Shown { shows: !format.json && std::io::stderr().is_terminal(), began, last: began }
+    }
+
+    fn report(&mut self, progress: &Progress) -> bool {
+        if self.shows && self.last.elapsed() >= SHOWN_EVERY {
+            self.last = Instant::now();
+            let rate = progress.bytes as f64 / self.began.elapsed().as_secs_f64() / 1e6;
+            // If standard error is gone, only the progress is lost.
+            let _ = write!(
+                std::io::stderr(),
+                "\r{} files, {:.1} MB/s{}, {}\x1b[K",
+                progress.files,
+                rate,
+                over(progress.streams, progress.channel),
+                String::from_utf8_lossy(&progress.last)
+            );
+        }
+        true
+    }
+
+    fn clear(&self) {
+        if self.shows {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Failed {
     file: String,
@@ -152,12 +218,9 @@ impl Command {
             (true, false) => (Direction::Get, &self.from, &self.to),
             (false, true) => (Direction::Put, &self.to, &self.from),
             (true, true) => return Err(refused("both sides are servers: copy by way of a directory here")),
-            (false, false) => {
-                return Err(refused(
-                    "neither side is ftp://USER:PASSWORD@HOST:PORT/PATH; between directories of this machine use cp(1)",
-                ));
-            }
+            (false, false) => return self.locally(began),
         };
+        self.check_is_not_local()?;
         let remote = self.reach.location(url).map_err(files::refused)?;
         let local = PathBuf::from(local);
         self.check_channels()?;
@@ -171,28 +234,10 @@ impl Command {
             limit: self.limit.map(|rate| RateLimit::new(rate.in_bits_per_s() / 8)),
             timeout: self.reach.timeout(),
         };
-        let mut shown = Instant::now();
-        let shows = !self.format.json && std::io::stderr().is_terminal();
-        let mut report = |progress: &Progress| {
-            if shows && shown.elapsed() >= SHOWN_EVERY {
-                shown = Instant::now();
-                let rate = progress.bytes as f64 / began.elapsed().as_secs_f64() / 1e6;
-                // If standard error is gone, only the progress is lost.
-                let _ = write!(
-                    std::io::stderr(),
-                    "\r{} files, {:.1} MB/s{}, {}\x1b[K",
-                    progress.files,
-                    rate,
-                    over(progress.streams, progress.channel),
-                    String::from_utf8_lossy(&progress.last)
-                );
-            }
-            true
-        };
+        let mut shown = Shown::new(&self.format, began);
+        let mut report = |progress: &Progress| shown.report(progress);
         let copied = if self.is_plain().is_some() { None } else { Some(verbena_ftp::copy(&options, &mut report)) };
-        if shows {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
+        shown.clear();
         let summary = match copied {
             // A user who names only channels other than tcp does not get plain FTP, which goes over tcp.
             Some(Err(error)) if error.is_without_sessions() && self.may_be_plain() => None,
@@ -206,11 +251,7 @@ impl Command {
             };
         };
         let seconds = began.elapsed().as_secs_f64();
-        let failures: Vec<Failed> = summary
-            .failures
-            .iter()
-            .map(|(file, why)| Failed { file: String::from_utf8_lossy(file).into_owned(), why: why.to_string() })
-            .collect();
+        let failures = failed(&summary);
         let all_stand = failures.is_empty();
         let mut out = output();
         if self.format.json {
@@ -302,18 +343,7 @@ impl Command {
         })?;
         let seconds = began.elapsed().as_secs_f64();
         let text = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
-        let changes: Vec<Changed> = summary
-            .changes
-            .iter()
-            .map(|change| {
-                let (change, path) = match change {
-                    Change::Make(path) => ("make", path),
-                    Change::Copy(path) => ("copy", path),
-                    Change::Remove(path) | Change::RemoveDirectory(path) => ("remove", path),
-                };
-                Changed { change, file: text(path) }
-            })
-            .collect();
+        let changes: Vec<Changed> = summary.changes.iter().map(Changed::of).collect();
         let failures: Vec<Failed> =
             summary.failures.iter().map(|(path, why)| Failed { file: text(path), why: why.clone() }).collect();
         let (all_stand, entries, bytes) = (failures.is_empty(), summary.entries, summary.bytes);
@@ -321,9 +351,7 @@ impl Command {
         if self.format.json {
             write_json(&mut out, &CopiedPlainly { entries, bytes, seconds, changes, failures })?;
         } else {
-            for Changed { change, file } in changes.iter().filter(|_| self.dry_run) {
-                writeln!(out, "{change} {file}")?;
-            }
+            changes.iter().filter(|_| self.dry_run).try_for_each(|changed| changed.say(&mut out))?;
             say_failures(&mut out, &failures)?;
             let count = changes.len();
             writeln!(
@@ -393,6 +421,11 @@ fn limit(given: &str) -> std::result::Result<Rate, String> {
 fn over(streams: u16, channel: Option<ChannelKind>) -> String {
     let channel = channel.map_or(String::new(), |channel| format!(" by {channel}"));
     format!(" over {streams} connection{}{channel}", if streams == 1 { "" } else { "s" })
+}
+
+fn failed(summary: &Summary) -> Vec<Failed> {
+    let text = |file: &[u8]| String::from_utf8_lossy(file).into_owned();
+    summary.failures.iter().map(|(file, why)| Failed { file: text(file), why: why.to_string() }).collect()
 }
 
 /// Failures that have one cause are said once: a tree into a place that cannot be written has as many as files.

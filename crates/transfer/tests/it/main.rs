@@ -6,6 +6,7 @@ mod descriptors;
 mod faults;
 mod hostile;
 mod joining;
+mod local;
 mod quic;
 mod real;
 mod store;

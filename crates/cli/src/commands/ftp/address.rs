@@ -28,6 +28,11 @@ impl Reach {
         self.timeout.0
     }
 
+    /// Whether options of encrypted connections are given.
+    pub fn is_encrypted(&self) -> bool {
+        self.tls || self.ca.is_some()
+    }
+
     /// What `text` names: `ftp://[USER[:PASSWORD]@]HOST[:PORT]/PATH`, or the same with `ftps`.
     pub fn location(&self, text: &str) -> Result<Location, String> {
         let wrong =
