@@ -126,6 +126,12 @@ pub enum CopyError {
     /// A file whose name here is not known.
     #[error("{0} ends with no name of a file: name the file, or say what it is to be called here")]
     NoName(String),
+    /// A file could not go directly from server to server: another way is there.
+    #[error("the servers refused to send the file directly")]
+    NotDirect,
+    /// Two servers that have no session with each other.
+    #[error("the servers do not connect to each other: {0}")]
+    NoThird(String),
     /// Source and target are on this machine, and one lies in the other.
     #[error("{0}")]
     Within(String),
@@ -165,6 +171,11 @@ impl CopyError {
             CopyError::Read { error, .. } => error.to_string(),
             other => other.to_string(),
         }
+    }
+
+    /// Whether two servers have no session with each other.
+    pub fn is_without_third(&self) -> bool {
+        matches!(self, CopyError::NoThird(_) | CopyError::NoChannel(_))
     }
 
     /// Whether the server does not have TPRT, or there is no channel of those that were asked for.

@@ -1,10 +1,12 @@
 //! One line of a client as a command, or the reason why it is none.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::address::{EprtError, parse_eprt, parse_port};
 use crate::date::Date;
-use crate::machine::Digest;
+use crate::endpoint;
+use crate::file_work::Digest;
+use verbena_transfer::Endpoint;
 
 /// How the bytes of a data connection stand for those of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +57,10 @@ pub enum Command {
     Spas,
     Epsv(Extended),
     Port(SocketAddr),
-    /// Channels in the order of preference, those of one session joined by `+`, and streams.
-    Tprt(Vec<Vec<u8>>, u16, u16),
+    /// Channels in the order of preference, those of one session joined by `+`, streams, and whose they are, where that is not the client.
+    Tprt(Vec<Vec<u8>>, (u16, u16), Option<IpAddr>),
+    /// Where another server listens for the streams of the next session, and how many there are.
+    Tcon(Vec<Endpoint>, (u16, u16)),
     Retr(Vec<u8>),
     /// The path, and the bytes from the first to before the second.
     Eret(Vec<u8>, (u64, u64)),
@@ -197,25 +201,10 @@ fn parse_verb(verb: &[u8], argument: Option<&[u8]>) -> Result<Command, CommandEr
         })?),
         // A server of one stripe connects to one address.
         b"SPOR" => Port(parse_port(word()).ok_or(CommandError::Syntax("SPOR takes one address: h1,h2,h3,h4,p1,p2."))?),
-        b"TPRT" => {
-            let (channels, streams) = split(word());
-            let channels: Vec<Vec<u8>> = channels.split(|byte| *byte == b',').map(<[u8]>::to_ascii_lowercase).collect();
-            let counts = streams.split(|byte| *byte == b' ').next().unwrap_or_default();
-            let mut ends = counts.splitn(2, |byte| *byte == b'-');
-            let first = number(ends.next().unwrap_or_default());
-            let most = ends.next().map_or_else(|| first, number);
-            let limit = u64::from(verbena_transfer::MOST_STREAMS);
-            match (first, most) {
-                (Ok(first), Ok(most)) if 1 <= first && first <= most && most <= limit && !channels[0].is_empty() => {
-                    Tprt(channels, first as u16, most as u16)
-                }
-                _ => {
-                    return Err(CommandError::Syntax(
-                        "TPRT takes channels, as quic,tcp or tcp+quic, and 1 to 16 streams, as 4 or 1-16.",
-                    ));
-                }
-            }
-        }
+        b"TPRT" => tprt(word())?,
+        b"TCON" => tcon(word()).ok_or(CommandError::Syntax(
+            "TCON takes an address, streams, as 1-16, and endpoints as the answer to TPRT has them.",
+        ))?,
         b"RETR" => Retr(path()?),
         b"ERET" => eret(argument.unwrap_or_default())?,
         b"STOR" => Stor(path()?),
@@ -345,6 +334,44 @@ fn ranged(argument: &[u8]) -> Option<(Vec<u8>, Option<Range>)> {
         [start, end] if start <= end => Some((path.to_vec(), Some((start, end)))),
         _ => None,
     }
+}
+
+/// `CHANNELS STREAMS [ADDRESS]`.
+fn tprt(argument: &[u8]) -> Result<Command, CommandError> {
+    let (channels, rest) = split(argument);
+    let (counts, from) = split(rest);
+    let channels: Vec<Vec<u8>> = channels.split(|byte| *byte == b',').map(<[u8]>::to_ascii_lowercase).collect();
+    let from = match from.trim_ascii() {
+        b"" => Some(None),
+        text => address(text).map(Some),
+    };
+    match (stream_counts(counts), from) {
+        (Some(counts), Some(from)) if !channels[0].is_empty() => Ok(Command::Tprt(channels, counts, from)),
+        _ => Err(CommandError::Syntax(
+            "TPRT takes channels, as quic,tcp or tcp+quic, 1 to 16 streams, as 4 or 1-16, and the address of another server, if they are its.",
+        )),
+    }
+}
+
+/// `ADDRESS STREAMS (ENDPOINT)...`.
+fn tcon(argument: &[u8]) -> Option<Command> {
+    let (host, rest) = split(argument);
+    let (counts, endpoints) = split(rest);
+    let endpoints = endpoint::read(std::str::from_utf8(endpoints).ok()?, address(host)?)?;
+    Some(Command::Tcon(endpoints, stream_counts(counts)?))
+}
+
+fn address(text: &[u8]) -> Option<IpAddr> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// `FIRST-MOST`, or one number for both.
+fn stream_counts(text: &[u8]) -> Option<(u16, u16)> {
+    let mut ends = text.splitn(2, |byte| *byte == b'-');
+    let first = number(ends.next().unwrap_or_default()).ok()?;
+    let most = ends.next().map_or(Ok(first), number).ok()?;
+    let limit = u64::from(verbena_transfer::MOST_STREAMS);
+    (1 <= first && first <= most && most <= limit).then_some((first as u16, most as u16))
 }
 
 /// `P offset length path`.

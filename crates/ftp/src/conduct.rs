@@ -6,11 +6,12 @@ use crate::address::canonical;
 use crate::blocks::Pieces;
 use crate::command::{Command, Extended, Representation};
 use crate::extended::Mode;
+use crate::file_work::{Digest, FileWork};
 use crate::listing::{FactSet, Form};
-use crate::machine::{Action, DataPlace, Digest, FileWork, Machine, Passive, Place, Question, Transfer, Waiting, What};
+use crate::machine::{Action, DataPlace, Machine, Passive, Place, Question, Transfer, Waiting, What};
 use crate::rights::{Login, Rights};
 use crate::settings::Tls;
-use verbena_transfer::ChannelKind;
+use crate::streams::LOWEST_PORT;
 use verbena_transfer::VirtualPath;
 
 impl Machine {
@@ -54,26 +55,8 @@ impl Machine {
             Command::Pasv => self.on_pasv(Passive::Pasv),
             Command::Spas => self.on_pasv(Passive::Spas),
             Command::Epsv(which) => self.on_epsv(which),
-            Command::Tprt(channels, first, most) => {
-                self.close_listener();
-                // Where data is private, no channel in clear is offered between machines (rule T2).
-                let may_be_clear = !self.is_private || self.is_one_machine();
-                // Descriptors stay on the machine (rule T3), and no rate of a user counts what is copied.
-                let may_be_local = self.is_one_machine() && login.rate.is_none();
-                let fits = |kind: &ChannelKind| match kind.is_local() {
-                    true => may_be_local,
-                    false => may_be_clear || kind.is_encrypted(),
-                };
-                let groups = channels.iter().map(|names| group(names, fits)).filter(|group| !group.is_empty());
-                let channels: Vec<Vec<ChannelKind>> = groups.collect();
-                if channels.is_empty() {
-                    let names: Vec<&str> = ChannelKind::ALL.into_iter().filter(fits).map(ChannelKind::name).collect();
-                    self.reply(504, &format!("The channels are {}.", names.join(" and ")));
-                } else {
-                    self.waiting = Some(Waiting::Session);
-                    self.actions.push(Action::ListenSession { channels, first, most });
-                }
-            }
+            Command::Tprt(channels, counts, from) => self.on_tprt(&channels, counts, from, login),
+            Command::Tcon(endpoints, counts) => self.on_tcon(&endpoints, counts, login),
             Command::Port(address) => self.on_port(address, &login.fxp),
             Command::Allo(size) => {
                 self.announced = Some(size);
@@ -266,12 +249,6 @@ impl Machine {
         }
     }
 
-    /// Whether nothing between client and server is a network (rule T2).
-    fn is_one_machine(&self) -> bool {
-        let peer = canonical(self.settings.peer);
-        peer.is_loopback() || peer == canonical(self.settings.local)
-    }
-
     fn on_feat(&mut self) {
         let mut lines = String::new();
         if self.settings.tls != Tls::Off {
@@ -290,6 +267,7 @@ impl Machine {
             "SIZE",
             "SPAS",
             "SPOR",
+            "TCON",
             "TPRT descriptor,tcp,quic",
             "TVFS",
             "UTF8",
@@ -302,7 +280,7 @@ impl Machine {
 
     fn on_help(&mut self) {
         let lines = " USER PASS ACCT HOST QUIT AUTH PBSZ PROT FEAT OPTS SYST HELP NOOP STAT\r\n \
-                     TYPE STRU MODE PASV EPSV SPAS PORT EPRT SPOR TPRT SBUF ALLO REST RANG RETR ERET STOR APPE STOU ABOR\r\n \
+                     TYPE STRU MODE PASV EPSV SPAS PORT EPRT SPOR TPRT TCON SBUF ALLO REST RANG RETR ERET STOR APPE STOU ABOR\r\n \
                      PWD CWD CDUP MKD RMD DELE RNFR RNTO LIST NLST MLSD MLST SIZE MDTM MFMT\r\n \
                      HASH XSHA256 CKSM SITE CHMOD, SITE UTIME, SITE HELP, SITE CLIENTINFO\r\n";
         self.reply_lines(214, "Commands:", lines.as_bytes(), "End");
@@ -369,11 +347,10 @@ impl Machine {
     }
 
     fn on_port(&mut self, address: SocketAddr, fxp: &[IpAddr]) {
-        let is_allowed = |host: IpAddr| host == canonical(self.settings.peer) || fxp.contains(&host);
         let host = canonical(address.ip());
         if self.is_epsv_all {
             self.reply(503, "EPSV ALL was promised.");
-        } else if !is_allowed(host) || address.port() < 1024 {
+        } else if !self.may_connect(host, fxp) || address.port() < LOWEST_PORT {
             self.reply(504, "Data goes to your own address, to ports from 1024.");
         } else {
             self.close_listener();
@@ -483,18 +460,4 @@ impl Machine {
         let is_private = self.is_private;
         self.actions.push(Action::Transfer(Transfer { what, representation, mode, connect, is_private }));
     }
-}
-
-/// The channels of one session in an argument of `TPRT`, `tcp+quic`: those that this server knows and that fit. Where files are handed over, there is
-/// no other channel beside that.
-fn group(names: &[u8], fits: impl Fn(&ChannelKind) -> bool) -> Vec<ChannelKind> {
-    let mut group = Vec::new();
-    for name in names.split(|byte| *byte == b'+') {
-        let kind = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok());
-        group.extend(kind.filter(|kind| fits(kind) && !group.contains(kind)));
-    }
-    if group.len() > 1 {
-        group.retain(|kind: &ChannelKind| !kind.is_local());
-    }
-    group
 }

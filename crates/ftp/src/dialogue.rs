@@ -1,8 +1,8 @@
 //! The client's side of a control connection: commands, their replies, and data connections in passive mode.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
 
 use crate::address::canonical;
 use crate::client::{CopyError, Location};
@@ -146,15 +146,32 @@ impl Dialogue {
         peer.map_err(|error| self.io(error))
     }
 
+    /// The address of this side.
+    pub(crate) fn here(&mut self) -> Result<IpAddr, CopyError> {
+        let here = self.stream().and_then(|stream| stream.get_ref().socket().local_addr());
+        Ok(canonical(here.map_err(|error| self.io(error))?.ip()))
+    }
+
     /// Whether nothing between this side and the server is a network (rule T2).
     pub(crate) fn is_one_machine(&mut self) -> Result<bool, CopyError> {
-        let here = self.stream().and_then(|stream| stream.get_ref().socket().local_addr());
-        let (here, peer) = (canonical(here.map_err(|error| self.io(error))?.ip()), canonical(self.peer()?.ip()));
+        let (here, peer) = (self.here()?, canonical(self.peer()?.ip()));
         Ok(peer.is_loopback() || peer == here)
     }
 
+    /// Where the server is, for messages.
+    pub(crate) fn place(&self) -> &str {
+        &self.place
+    }
+
+    /// Whether `FEAT` has a line that begins with this word.
+    pub(crate) fn has_feature(&mut self, word: &str) -> Result<bool, CopyError> {
+        let reply = self.ask("FEAT", &Argument(b""))?;
+        let mut lines = reply.text.split(|byte| *byte == b'\n');
+        Ok(lines.any(|line| line.trim_ascii().split(|byte| *byte == b' ').next() == Some(word.as_bytes())))
+    }
+
     /// Sends a command without waiting for its reply.
-    fn send(&mut self, verb: &str, argument: &Argument<'_>) -> Result<(), CopyError> {
+    pub(crate) fn send(&mut self, verb: &str, argument: &Argument<'_>) -> Result<(), CopyError> {
         let mut line = verb.as_bytes().to_vec();
         if !argument.0.is_empty() {
             line.push(b' ');
@@ -215,7 +232,7 @@ impl Dialogue {
         }
     }
 
-    fn passive(&mut self) -> Result<u16, CopyError> {
+    pub(crate) fn passive(&mut self) -> Result<u16, CopyError> {
         if self.knows_epsv {
             let reply = self.ask("EPSV", &Argument(b""))?;
             if reply.code == 229 {
@@ -228,6 +245,43 @@ impl Dialogue {
         }
         let reply = self.command("PASV", &Argument(b""), 2)?;
         pasv_port(reply.last()).ok_or_else(|| reply.refused("PASV"))
+    }
+
+    /// Reads the replies of a transfer that this side has no part in, in clear. `None`: it has ended well; else why not. `most` is how long it may take.
+    pub(crate) fn ends_within(&mut self, most: Duration) -> Result<Option<String>, CopyError> {
+        let until = Instant::now() + most;
+        loop {
+            if !self.hears(until)? {
+                return Ok(Some(format!("{} did not end the transfer", self.place)));
+            }
+            let reply = self.reply()?;
+            match reply.code / 100 {
+                1 => {}
+                2 => return Ok(None),
+                _ => {
+                    let words = String::from_utf8_lossy(reply.last()).trim_end_matches('.').to_owned();
+                    return Ok(Some(format!("{} says: {words}", self.place)));
+                }
+            }
+        }
+    }
+
+    /// Waits for a word of the server, which may also be its end.
+    fn hears(&mut self, until: Instant) -> Result<bool, CopyError> {
+        let heard = self.stream().and_then(|stream| {
+            while stream.buffer().is_empty() {
+                match stream.get_ref().socket().peek(&mut [0]) {
+                    Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    other => return other.map(|_| true),
+                }
+                if Instant::now() >= until {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        });
+        heard.map_err(|error| self.io(error))
     }
 
     /// The last reply of a transfer.

@@ -9,9 +9,10 @@ use verbena_transfer::{Facts, FileError, Kind, VirtualPath};
 
 use crate::blocks::{BlockReader, Gathered, Step};
 use crate::dialogue::read_reply;
+use crate::file_work::FileWork;
 use crate::listed::{Listed, ListedKind, parse_list, parse_mlsd};
 use crate::listing::{FactSet, Form};
-use crate::machine::{Action, FileWork, Machine, Outcome, What};
+use crate::machine::{Action, Machine, Outcome, What};
 use crate::rights::{Login, Rights};
 use crate::settings::{Settings, Tls};
 
@@ -66,7 +67,7 @@ pub fn ftp_commands(input: &[u8]) -> usize {
                 Action::Progress => machine.outcome(Outcome::Progress(0), now),
                 Action::StartTls => machine.secured(now),
                 Action::Close => return replies,
-                Action::Abort | Action::CloseListener => {}
+                Action::Abort | Action::ConnectSession { .. } | Action::CloseListener => {}
             }
         }
     }

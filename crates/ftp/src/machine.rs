@@ -10,7 +10,7 @@
 //! The machine does no input or output and knows no clock: [`crate::serve`] runs it on sockets, a test on a script.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use verbena_terms::Time;
 
@@ -19,12 +19,13 @@ use verbena_transfer::FileError;
 
 use crate::error::TransferError;
 use crate::extended::{Extended, Mode};
+use crate::file_work::{FileAnswer, FileWork};
 use crate::line::{Line, Lines};
 use crate::listing::{FactSet, Form};
 use crate::rights::Login;
 use crate::settings::Settings;
 use verbena_transfer::VirtualPath;
-use verbena_transfer::{ChannelKind, Endpoint, Facts};
+use verbena_transfer::{ChannelKind, Endpoint};
 
 /// Lines that are kept behind one that waits.
 const MOST_KEPT: usize = 64;
@@ -56,6 +57,17 @@ pub enum Action {
         first: u16,
         /// How many there may be.
         most: u16,
+        /// Whose they are, where that is not the client: another server (rule T17).
+        from: Option<IpAddr>,
+    },
+    /// Make the streams of the next session, to another server (rule T17).
+    ConnectSession {
+        /// Where that one listens: one for each channel.
+        endpoints: Vec<Endpoint>,
+        /// How many of a channel to make at first.
+        first: u16,
+        /// How many of a channel there may be.
+        most: u16,
     },
     /// Open the file, then the data connection: [`Outcome::Opened`], then [`Outcome::Ended`]; or `Ended` alone.
     Transfer(Transfer),
@@ -72,55 +84,6 @@ pub enum Action {
     StartTls,
     /// Close once everything before is sent.
     Close,
-}
-
-/// Work on files that takes no data connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FileWork {
-    /// Whether a directory can be entered.
-    Enter(VirtualPath),
-    /// What is known of a file.
-    Facts(VirtualPath),
-    /// Whether something has the name.
-    Exists(VirtualPath),
-    /// Removes a file.
-    Remove(VirtualPath),
-    /// Removes a directory.
-    RemoveDirectory(VirtualPath),
-    /// Makes a directory.
-    MakeDirectory(VirtualPath),
-    /// Renames.
-    Rename(VirtualPath, VirtualPath),
-    /// Sets the time of modification, in seconds since 1970.
-    SetModified(VirtualPath, i64),
-    /// Sets permission bits.
-    SetMode(VirtualPath, u32),
-    /// A digest of the bytes from the first number to before the second; `u64::MAX` is the end.
-    Hash(Digest, VirtualPath, u64, u64),
-    /// The first entries of a directory, as lines of `LIST`.
-    Lines(VirtualPath),
-}
-
-/// How bytes are hashed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Digest {
-    /// SHA-256.
-    Sha256,
-    /// MD5: GridFTP clients know it. It proves nothing against an attacker.
-    Md5,
-}
-
-/// What came of [`FileWork`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FileAnswer {
-    /// It is done.
-    Done,
-    /// Of `Facts`.
-    Facts(Facts),
-    /// Of `Hash`: hexadecimal digits, and the bytes that were hashed, the second not included.
-    Hash(String, u64, u64),
-    /// Of `Lines`.
-    Lines(Vec<u8>),
 }
 
 /// A transfer by a data connection.
@@ -233,6 +196,8 @@ pub enum Outcome {
         /// Of the look.
         tenths: u64,
     },
+    /// What a session with another server came to, as lines of a reply (rule T17). `Ended` follows.
+    Report(Vec<u8>),
     /// An upload in MODE E is in its place: its bytes. `Ended` follows.
     Stored(u64),
 }
@@ -299,6 +264,8 @@ pub struct Machine {
     pub(crate) facts: FactSet,
     pub(crate) data: Option<DataPlace>,
     pub(crate) extended: Extended,
+    /// Of the transfer that is about to end.
+    pub(crate) report: Vec<u8>,
     pub(crate) is_epsv_all: bool,
     pub(crate) is_secure: bool,
     pub(crate) has_buffer_size: bool,
@@ -343,6 +310,7 @@ impl Machine {
             facts: FactSet::default(),
             data: None,
             extended: Extended::default(),
+            report: Vec::new(),
             is_epsv_all: false,
             is_secure: false,
             has_buffer_size: false,

@@ -49,6 +49,11 @@ impl Offer {
         !self.channels.is_empty()
     }
 
+    /// Whether a channel of one machine is offered.
+    pub(crate) fn has_local(&self) -> bool {
+        self.channels.iter().any(|kind| kind.is_local())
+    }
+
     pub(crate) fn without_local(mut self) -> Offer {
         self.drop_local();
         self

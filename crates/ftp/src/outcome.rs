@@ -8,10 +8,9 @@ use verbena_transfer::FileError;
 
 use crate::endpoint::written;
 use crate::error::{TransferError, file_code};
+use crate::file_work::FileAnswer;
 use crate::listing::write_facts;
-use crate::machine::{
-    DataPlace, FileAnswer, LoginError, MOST_WRONG_PASSWORDS, Machine, Outcome, Passive, Question, Waiting,
-};
+use crate::machine::{DataPlace, LoginError, MOST_WRONG_PASSWORDS, Machine, Outcome, Passive, Question, Waiting};
 use crate::rights::{Login, Rights};
 use verbena_transfer::{Facts, Kind};
 
@@ -25,6 +24,10 @@ impl Machine {
             (Outcome::Marker { moved, tenths }, waiting @ Some(Waiting::Transfer { .. })) => {
                 self.waiting = waiting;
                 self.on_marker(moved, tenths);
+            }
+            (Outcome::Report(lines), waiting @ Some(Waiting::Transfer { .. })) => {
+                self.waiting = waiting;
+                self.report = lines;
             }
             (Outcome::Stored(bytes), waiting @ Some(Waiting::Transfer { .. })) => {
                 self.waiting = waiting;
@@ -122,10 +125,14 @@ impl Machine {
         if !is_open && !keeps {
             self.actions.push(crate::machine::Action::CloseListener);
         }
-        match result {
-            Ok(()) => self.reply(226, "Transfer complete."),
-            Err(_) if is_aborted => self.reply(426, "Transfer aborted."),
-            Err(error) => self.reply(error.code(), &error.to_string()),
+        let (code, text) = match result {
+            Ok(()) => (226, "Transfer complete.".to_owned()),
+            Err(_) if is_aborted => (426, "Transfer aborted.".to_owned()),
+            Err(error) => (error.code(), error.to_string()),
+        };
+        match std::mem::take(&mut self.report).as_slice() {
+            [] => self.reply(code, &text),
+            report => self.reply_lines(code, "Session:", report, &text),
         }
         if is_aborted {
             self.reply(226, "Abort done.");

@@ -1,4 +1,4 @@
-//! Trees to and from a server that does not speak TPRT: both sides are listed and compared, then several connections copy
+//! Trees to and from a server that does not speak TPRT, and between two servers: both sides are listed and compared, then several connections copy
 //! what differs.
 //!
 //! A file stands if size and time of modification are equal on both sides; copies set the time. Links and devices are
@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use verbena_transfer::{Change, FileError, Kind, Root, VirtualPath, matches};
 
-use crate::client::{CopyError, Direction, Location};
+use crate::between::{Between, Direct};
+use crate::client::{CopyError, Location};
 use crate::limits::RateLimit;
 use crate::listed::ListedKind;
 use crate::remote::{PART, Remote};
@@ -23,12 +24,8 @@ const DEEPEST: usize = 128;
 /// What is copied, and what else happens.
 #[derive(Clone, Debug)]
 pub struct PlainOptions {
-    /// The server's side: a directory.
-    pub remote: Location,
-    /// This side: a directory that exists.
-    pub local: PathBuf,
-    /// Which way.
-    pub direction: Direction,
+    /// From where, and to where.
+    pub sides: PlainSides,
     /// Connections that carry files at once.
     pub connections: u16,
     /// How fast bytes go, over all connections together; none: as fast as they do.
@@ -45,9 +42,77 @@ pub struct PlainOptions {
     pub is_dry: bool,
 }
 
+/// Two directories. One here is there already.
+#[derive(Clone, Debug)]
+pub enum PlainSides {
+    /// From a server.
+    Get(Location, PathBuf),
+    /// To a server.
+    Put(PathBuf, Location),
+    /// From one server to another one.
+    Between(Location, Location),
+}
+
+impl PlainSides {
+    fn local(&self) -> Option<&PathBuf> {
+        match self {
+            PlainSides::Get(_, local) | PlainSides::Put(local, _) => Some(local),
+            PlainSides::Between(..) => None,
+        }
+    }
+}
+
+/// Connections for one file at a time.
+enum Ends {
+    Get(Remote),
+    Put(Remote),
+    Between(Box<Between>),
+}
+
+impl Ends {
+    fn connect(options: &PlainOptions, direct: &Arc<Direct>) -> Result<Ends, CopyError> {
+        let connected = |location| -> Result<Remote, CopyError> {
+            Ok(Remote::connect(location, options.timeout)?.limited(options.limit.clone()))
+        };
+        Ok(match &options.sides {
+            PlainSides::Get(from, _) => Ends::Get(connected(from)?),
+            PlainSides::Put(_, to) => Ends::Put(connected(to)?),
+            PlainSides::Between(from, to) => {
+                let both = Between::connect((from, to), options.limit.as_ref(), options.timeout, direct)?;
+                Ends::Between(Box::new(both))
+            }
+        })
+    }
+
+    fn source(&mut self) -> Option<&mut Remote> {
+        match self {
+            Ends::Get(remote) => Some(remote),
+            Ends::Put(_) => None,
+            Ends::Between(both) => Some(&mut both.from),
+        }
+    }
+
+    fn target(&mut self) -> Option<&mut Remote> {
+        match self {
+            Ends::Get(_) => None,
+            Ends::Put(remote) => Some(remote),
+            Ends::Between(both) => Some(&mut both.to),
+        }
+    }
+
+    fn quit(self) {
+        match self {
+            Ends::Get(remote) | Ends::Put(remote) => remote.quit(),
+            Ends::Between(both) => both.quit(),
+        }
+    }
+}
+
 /// What came of it.
 #[derive(Debug, Default)]
 pub struct PlainSummary {
+    /// How bytes went from server to server.
+    pub ways: Vec<String>,
     /// Files and directories that stand.
     pub entries: u64,
     /// Bytes that were sent.
@@ -88,13 +153,13 @@ fn is_left_out(options: &PlainOptions, name: &[u8]) -> bool {
 }
 
 /// The tree of the server. Names that could lead elsewhere are failures, and nothing below them is asked for.
-fn tree_there(options: &PlainOptions, remote: &mut Remote) -> Result<Found, CopyError> {
+fn tree_there(options: &PlainOptions, base: &[u8], is_target: bool, remote: &mut Remote) -> Result<Found, CopyError> {
     let mut found = Found::default();
     let mut open = vec![(Vec::new(), 0)];
     while let Some((directory, depth)) = open.pop() {
-        let listed = match remote.list(&path_there(options, &directory)) {
+        let listed = match remote.list(&path_there(base, &directory)) {
             // The target's root may not be there yet.
-            Err(CopyError::Refused { .. }) if directory.is_empty() && options.direction == Direction::Put => Vec::new(),
+            Err(CopyError::Refused { .. }) if directory.is_empty() && is_target => Vec::new(),
             other => other?,
         };
         for one in listed {
@@ -123,10 +188,10 @@ fn tree_there(options: &PlainOptions, remote: &mut Remote) -> Result<Found, Copy
 
 /// Asks for the times that a listing does not tell, of files that have the size of their other side: others are copied
 /// whatever their time is.
-fn ask_times(options: &PlainOptions, remote: &mut Remote, there: &mut Tree, here: &Tree) -> Result<(), CopyError> {
+fn ask_times(base: &[u8], remote: &mut Remote, there: &mut Tree, here: &Tree) -> Result<(), CopyError> {
     for (path, entry) in there.iter_mut().filter(|(_, entry)| !entry.is_directory && entry.modified.is_none()) {
         if here.get(path).is_some_and(|other| !other.is_directory && other.size == entry.size) {
-            entry.modified = remote.modified(&path_there(options, path))?;
+            entry.modified = remote.modified(&path_there(base, path))?;
         }
     }
     Ok(())
@@ -163,8 +228,8 @@ fn tree_here(options: &PlainOptions, root: &Root) -> Result<Found, (Vec<u8>, Fil
     Ok(found)
 }
 
-fn path_there(options: &PlainOptions, relative: &[u8]) -> Vec<u8> {
-    let base = options.remote.path.strip_suffix(b"/").unwrap_or(&options.remote.path);
+fn path_there(base: &[u8], relative: &[u8]) -> Vec<u8> {
+    let base = base.strip_suffix(b"/").unwrap_or(base);
     match relative {
         b"" if base.is_empty() => b"/".to_vec(),
         b"" => base.to_vec(),
@@ -231,7 +296,9 @@ fn changes(options: &PlainOptions, from: &Found, target: &Found) -> Vec<Change> 
 /// What the connections share.
 struct Shared<'a> {
     options: &'a PlainOptions,
-    root: &'a Root,
+    /// This side, where one is.
+    root: Option<&'a Root>,
+    direct: Arc<Direct>,
     work: Mutex<Vec<Vec<u8>>>,
     came: Mutex<PlainSummary>,
 }
@@ -242,53 +309,62 @@ impl Shared<'_> {
     }
 
     /// Copies files until none is left. A connection that broke is made anew for the next file.
-    fn run(&self, mut remote: Option<Remote>) {
+    fn run(&self, mut ends: Option<Ends>) {
         loop {
             let next = self.work.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let Some(path) = next else { break };
-            let connected = match remote.take() {
-                Some(remote) => Ok(remote),
-                None => connected(self.options),
+            let connected = match ends.take() {
+                Some(ends) => Ok(ends),
+                None => Ends::connect(self.options, &self.direct),
             };
             let copied = connected.and_then(|mut connection| {
                 let copied = self.copy(&mut connection, &path);
                 // After a refusal the connection stands; after anything else it may wait for a reply.
-                if matches!(copied, Ok(_) | Err(CopyError::Refused { .. } | CopyError::Changed(_))) {
-                    remote = Some(connection);
+                let is_refused =
+                    matches!(copied, Err(CopyError::Refused { .. })) && !matches!(connection, Ends::Between(_));
+                if is_refused || matches!(copied, Ok(_) | Err(CopyError::Changed(_))) {
+                    ends = Some(connection);
                 }
                 copied
             });
+            if matches!(copied, Err(CopyError::NotDirect)) {
+                self.work.lock().unwrap_or_else(PoisonError::into_inner).push(path);
+                continue;
+            }
             let mut came = self.came();
             match copied {
                 Ok(bytes) => (came.entries, came.bytes) = (came.entries + 1, came.bytes + bytes),
                 Err(error) => came.failures.push((path, error.of_a_file())),
             }
         }
-        if let Some(remote) = remote {
-            remote.quit();
+        if let Some(ends) = ends {
+            ends.quit();
         }
     }
 
     /// Copies one file, and gives it the time of its source: the bytes that were sent.
-    fn copy(&self, remote: &mut Remote, path: &[u8]) -> Result<u64, CopyError> {
+    fn copy(&self, ends: &mut Ends, path: &[u8]) -> Result<u64, CopyError> {
         let local = |error| CopyError::Local { path: String::from_utf8_lossy(path).into_owned().into(), error };
         let here = VirtualPath::root().descend(path).ok_or_else(|| local(FileError::BadName))?;
-        let there = path_there(self.options, path);
-        let moved = match self.options.direction {
-            Direction::Get => remote.get(&there, self.root, &here, &mut |_| true)?,
-            Direction::Put => {
-                let (mut file, facts) = self.root.read(&here).map_err(local)?;
+        let moved = match (&self.options.sides, ends, self.root) {
+            (PlainSides::Get(from, _), Ends::Get(remote), Some(root)) => {
+                remote.get(&path_there(&from.path, path), root, &here, &mut |_| true)?
+            }
+            (PlainSides::Put(_, to), Ends::Put(remote), Some(root)) => {
+                let there = path_there(&to.path, path);
+                let (mut file, facts) = root.read(&here).map_err(local)?;
                 let moved = remote.put(&mut file, &there, false, &mut |_| true)?;
                 remote.set_modified(&there, facts.modified)?;
                 moved
             }
+            (PlainSides::Between(from, to), Ends::Between(both), _) => {
+                both.copy(&path_there(&from.path, path), &path_there(&to.path, path), &mut |_| true)?
+            }
+            // The connections are those of the sides.
+            _ => return Err(local(FileError::NotFound)),
         };
         Ok(moved.size - moved.kept)
     }
-}
-
-fn connected(options: &PlainOptions) -> Result<Remote, CopyError> {
-    Ok(Remote::connect(&options.remote, options.timeout)?.limited(options.limit.clone()))
 }
 
 /// Copies a tree over several connections.
@@ -296,19 +372,44 @@ fn connected(options: &PlainOptions) -> Result<Remote, CopyError> {
 /// # Errors
 /// A side cannot be listed. Files that could not be copied are no error: [`PlainSummary::failures`] names them.
 pub fn copy_plain(options: &PlainOptions) -> Result<PlainSummary, CopyError> {
-    let local = |error| CopyError::Local { path: options.local.clone(), error };
-    let root = Arc::new(Root::open(&options.local).map_err(local)?);
-    let mut remote = connected(options)?;
-    let mut there = tree_there(options, &mut remote)?;
-    let here = tree_here(options, &root).map_err(|(path, error)| CopyError::Local {
-        path: options.local.join(String::from_utf8_lossy(&path).as_ref()),
-        error,
-    })?;
-    ask_times(options, &mut remote, &mut there.tree, &here.tree)?;
-    let (source, target) = match options.direction {
-        Direction::Get => (there, here),
-        Direction::Put => (here, there),
+    let root = match options.sides.local() {
+        Some(local) => {
+            let refused = |error| CopyError::Local { path: local.clone(), error };
+            Some((Root::open(local).map_err(refused)?, local))
+        }
+        None => None,
     };
+    let direct = Arc::new(match &options.sides {
+        PlainSides::Between(from, to) => Direct::of(from, to, options.limit.as_ref()),
+        PlainSides::Get(..) | PlainSides::Put(..) => Direct::default(),
+    });
+    let mut ends = Ends::connect(options, &direct)?;
+    let here = |root: &Option<(Root, &PathBuf)>| match root {
+        Some((root, local)) => tree_here(options, root).map_err(|(path, error)| CopyError::Local {
+            path: local.join(String::from_utf8_lossy(&path).as_ref()),
+            error,
+        }),
+        None => Ok(Found::default()),
+    };
+    let (from, to) = match &options.sides {
+        PlainSides::Get(from, _) => (Some(&from.path), None),
+        PlainSides::Put(_, to) => (None, Some(&to.path)),
+        PlainSides::Between(from, to) => (Some(&from.path), Some(&to.path)),
+    };
+    let mut source = match ends.source().zip(from) {
+        Some((remote, base)) => tree_there(options, base, false, remote)?,
+        None => here(&root)?,
+    };
+    let mut target = match ends.target().zip(to) {
+        Some((remote, base)) => tree_there(options, base, true, remote)?,
+        None => here(&root)?,
+    };
+    if let Some((remote, base)) = ends.source().zip(from) {
+        ask_times(base, remote, &mut source.tree, &target.tree)?;
+    }
+    if let Some((remote, base)) = ends.target().zip(to) {
+        ask_times(base, remote, &mut target.tree, &source.tree)?;
+    }
     let changes = changes(options, &source, &target);
     let missing = changes.iter().filter(|change| matches!(change, Change::Make(_) | Change::Copy(_))).count();
     let entries = (source.tree.len() - missing) as u64;
@@ -316,12 +417,12 @@ pub fn copy_plain(options: &PlainOptions) -> Result<PlainSummary, CopyError> {
     failures.extend(target.failures);
     let mut summary = PlainSummary { entries, changes, failures, ..PlainSummary::default() };
     if options.is_dry {
-        remote.quit();
+        ends.quit();
         return Ok(summary);
     }
-    if options.direction == Direction::Put {
+    if let Some((remote, base)) = ends.target().zip(to) {
         // It may be there.
-        let _ = remote.make_directory(&path_there(options, b""));
+        let _ = remote.make_directory(&path_there(base, b""));
     }
     let (mut work, mut unmade) = (Vec::new(), BTreeMap::<Vec<u8>, String>::new());
     for change in summary.changes.clone() {
@@ -331,15 +432,19 @@ pub fn copy_plain(options: &PlainOptions) -> Result<PlainSummary, CopyError> {
             summary.failures.push((path.clone(), why.clone()));
             continue;
         }
-        let changed = match (&change, options.direction) {
-            (Change::Copy(path), _) => {
+        let changed = match (&change, ends.target().zip(to), &root) {
+            (Change::Copy(path), ..) => {
                 work.push(path.clone());
                 continue;
             }
-            (Change::Make(path), Direction::Put) => remote.make_directory(&path_there(options, path)),
-            (Change::Remove(path), Direction::Put) => remote.remove(&path_there(options, path)),
-            (Change::RemoveDirectory(path), Direction::Put) => remote.remove_directory(&path_there(options, path)),
-            (change, Direction::Get) => change_here(&root, change),
+            (Change::Make(path), Some((remote, base)), _) => remote.make_directory(&path_there(base, path)),
+            (Change::Remove(path), Some((remote, base)), _) => remote.remove(&path_there(base, path)),
+            (Change::RemoveDirectory(path), Some((remote, base)), _) => {
+                remote.remove_directory(&path_there(base, path))
+            }
+            (change, None, Some((root, _))) => change_here(root, change),
+            // One side is here, or both are servers.
+            (_, None, None) => Ok(()),
         };
         match (changed, change) {
             (Ok(()), Change::Make(_)) => summary.entries += 1,
@@ -355,14 +460,16 @@ pub fn copy_plain(options: &PlainOptions) -> Result<PlainSummary, CopyError> {
     }
     work.reverse();
     let count = usize::from(options.connections).clamp(1, 16).min(work.len().max(1));
-    let shared = Shared { options, root: &root, work: Mutex::new(work), came: Mutex::new(summary) };
+    let root = root.as_ref().map(|(root, _)| root);
+    let shared = Shared { options, root, direct: direct.clone(), work: Mutex::new(work), came: Mutex::new(summary) };
     std::thread::scope(|scope| {
         for _ in 1..count {
             scope.spawn(|| shared.run(None));
         }
-        shared.run(Some(remote));
+        shared.run(Some(ends));
     });
-    Ok(shared.came.into_inner().unwrap_or_else(PoisonError::into_inner))
+    let came = shared.came.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(PlainSummary { ways: direct.ways(), ..came })
 }
 
 fn change_here(root: &Root, change: &Change) -> Result<(), CopyError> {

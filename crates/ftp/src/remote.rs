@@ -60,7 +60,7 @@ pub type Report<'a> = &'a mut dyn FnMut(u64) -> bool;
 
 /// A connection to a server.
 pub struct Remote {
-    dialogue: Dialogue,
+    pub(crate) dialogue: Dialogue,
     features: Features,
     /// Of the bytes of files.
     limit: Option<RateLimit>,
@@ -194,12 +194,12 @@ impl Remote {
     }
 
     /// A buffer for files, so small that a slow rate moves often.
-    fn block(&self) -> Vec<u8> {
+    pub(crate) fn block(&self) -> Vec<u8> {
         vec![0; self.limit.as_ref().map_or(BLOCK, |limit| limit.0.block(BLOCK))]
     }
 
     /// Waits until the rate allows the bytes that have passed.
-    fn passed(&self, bytes: usize) {
+    pub(crate) fn passed(&self, bytes: usize) {
         if let Some(limit) = &self.limit {
             limit.0.passed(bytes as u64);
         }
@@ -228,7 +228,7 @@ impl Remote {
     }
 
     /// SHA-256 by the server, of the whole file or of its first bytes. `None` if it cannot.
-    fn hash_there(&mut self, path: &[u8], first: Option<u64>) -> Result<Option<String>, CopyError> {
+    pub(crate) fn hash_there(&mut self, path: &[u8], first: Option<u64>) -> Result<Option<String>, CopyError> {
         let argument = Argument::new(path)?;
         if self.features.hash && (first.is_none() || self.features.rang) {
             self.dialogue.ask("OPTS", &Argument::new(b"HASH SHA-256")?)?;
@@ -307,7 +307,7 @@ impl Remote {
     }
 
     /// Begins `RETR` at a byte; at the first one, where the server cannot restart.
-    fn retrieve(&mut self, path: &[u8], at: &mut u64) -> Result<Wire, CopyError> {
+    pub(crate) fn retrieve(&mut self, path: &[u8], at: &mut u64) -> Result<Wire, CopyError> {
         let argument = Argument::new(path)?;
         if *at > 0 {
             let reply = self.dialogue.ask("REST", &Argument::new(at.to_string().as_bytes())?)?;

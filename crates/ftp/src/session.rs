@@ -17,8 +17,9 @@ use crate::encryption::{SessionName, SessionTls};
 use verbena_transfer::FileError;
 
 use crate::error::TransferError;
+use crate::file_work::FileWork;
 use crate::limits::{Limits, Seat};
-use crate::machine::{Action, FileWork, LoginError, Machine, Outcome, Transfer};
+use crate::machine::{Action, LoginError, Machine, Outcome, Transfer};
 use crate::parallel::Kept;
 use crate::rights::{Login, Rights};
 use crate::serve::{Shared, is_anonymous};
@@ -225,7 +226,13 @@ impl Session {
             Action::Login { user, password } => self.log_in(user, password),
             Action::File(file_work) => self.work(file_work),
             Action::Listen => self.listen(),
-            Action::ListenSession { channels, first, most } => self.listen_session(&channels, first, most),
+            Action::ListenSession { channels, first, most, from } => {
+                self.listen_session(&channels, first, most, from);
+            }
+            Action::ConnectSession { endpoints, first, most } => {
+                let place = trees::Streams::Connect(endpoints);
+                self.session = Some(trees::Asked { place, first, most });
+            }
             Action::Transfer(transfer) => self.transfer(transfer),
             Action::Progress => {
                 let moved = self.running.as_ref().map_or(0, |running| running.moved.load(Ordering::Relaxed));
@@ -348,10 +355,13 @@ impl Session {
         self.send(Outcome::Listening(address));
     }
 
-    fn listen_session(&mut self, channels: &[Vec<ChannelKind>], first: u16, most: u16) {
+    fn listen_session(&mut self, channels: &[Vec<ChannelKind>], first: u16, most: u16, from: Option<IpAddr>) {
         let listen = || self.shared.ports.listen(self.local, Instant::now());
         let asked = trees::ask(channels, self.local, self.shared.options.passive_ports.as_ref(), listen);
-        self.session = asked.map(|listeners| trees::Asked { listeners, first, most });
+        self.session = asked.map(|listeners| {
+            let place = trees::Streams::Listen { listeners, from };
+            trees::Asked { place, first, most }
+        });
         self.send(Outcome::Session(self.session.as_ref().map(trees::Asked::endpoints).unwrap_or_default()));
     }
 

@@ -10,12 +10,13 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use verbena_transfer::{
-    Arriving, CHUNK_BYTES, Channel, ChannelKind, DescriptorListener, Endpoint, FileError, Later, Links, Progress,
-    QuicListener, Root, SessionSettings, Sources, Store, Token, TunerSettings, VirtualPath, Walk, receive, send,
-    take_hello,
+    Arriving, CHUNK_BYTES, Channel, ChannelKind, DescriptorListener, DescriptorListening, Endpoint, FileError, Later,
+    Links, Progress, QuicListener, QuicListening, Root, SessionSettings, Sources, Store, Summary, Token, TunerSettings,
+    VirtualPath, Walk, receive, send, take_hello,
 };
 
 use crate::address::canonical;
+use crate::connecting;
 use crate::data::{MOST_PROOFS, PROOF};
 use crate::error::TransferError;
 use crate::limits::Limits;
@@ -27,6 +28,9 @@ use crate::watched::{Watched, stands_still};
 /// How often a session that waits for its first stream looks for it.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
+/// Notes, and failures, of a session that the reply about it has.
+const MOST_LINES: usize = 500;
+
 /// What listens for the streams of a session.
 pub(crate) enum Listener {
     Descriptor(DescriptorListener),
@@ -34,10 +38,18 @@ pub(crate) enum Listener {
     Quic(QuicListener),
 }
 
+/// Where the streams of a session come from: one place for each channel, at least one.
+pub(crate) enum Streams {
+    /// The other side makes them: the client, or another server at an address (rule T17).
+    Listen { listeners: Vec<(Listener, Endpoint)>, from: Option<IpAddr> },
+    /// This server makes them, to another one.
+    Connect(Vec<Endpoint>),
+}
+
 /// A session that a client has asked for.
 pub(crate) struct Asked {
-    /// One for each channel: at least one.
-    pub listeners: Vec<(Listener, Endpoint)>,
+    /// Where its streams come from.
+    pub place: Streams,
     /// Streams of a channel at first, and at most.
     pub first: u16,
     pub most: u16,
@@ -45,7 +57,10 @@ pub(crate) struct Asked {
 
 impl Asked {
     pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
-        self.listeners.iter().map(|(_, endpoint)| *endpoint).collect()
+        match &self.place {
+            Streams::Listen { listeners, .. } => listeners.iter().map(|(_, endpoint)| *endpoint).collect(),
+            Streams::Connect(endpoints) => endpoints.clone(),
+        }
     }
 }
 
@@ -91,7 +106,7 @@ pub(crate) async fn run(
 ) -> Result<(), TransferError> {
     let Some(asked) = one.session.take() else { return Err(TransferError::NoConnection) };
     let channels: Vec<ChannelKind> = asked.endpoints().iter().map(|endpoint| endpoint.channel).collect();
-    let Asked { listeners, mut first, mut most } = asked;
+    let Asked { place, mut first, mut most } = asked;
     if channels.iter().any(|kind| kind.is_local()) {
         (first, most) = (1, 1);
     }
@@ -105,42 +120,32 @@ pub(crate) async fn run(
         }
     };
     let _ = one.outcomes.send(Outcome::Opened { size: None, name: None });
-    // Listening ends with the session.
-    let (mut accepting, mut listening, mut handing_over) = (JoinSet::new(), Vec::new(), None);
-    let (handed_on, arriving) = channel();
-    for (listener, endpoint) in listeners {
-        let (allowed, running, handed_on) = (one.allowed.clone(), one.running.clone(), handed_on.clone());
-        match listener {
-            Listener::Descriptor(listener) => {
-                let started = listener.start(endpoint.token, numbers, handed_on);
-                handing_over = Some(started.map_err(|_| TransferError::NoConnection)?);
-            }
-            Listener::Quic(listener) => {
-                let started = listener.start(endpoint.token, numbers, allowed, handed_on);
-                listening.push(started.map_err(|_| TransferError::NoConnection)?);
-            }
-            Listener::Tcp(listener) => {
-                let keepalive = socket2::TcpKeepalive::new().with_time(one.shared.options.stall_timeout);
-                accepting.spawn(async move {
-                    accept(&listener, &allowed, endpoint.token, numbers, &keepalive, &running, &handed_on).await
-                });
-            }
-        }
-    }
-    drop(handed_on);
-    let arriving = match one.limits.clone() {
-        Some(limits) => paced(arriving, limits),
-        None => arriving,
-    };
     let moved = Arc::new(AtomicU64::new(0));
+    let is_third = !matches!(place, Streams::Listen { from: None, .. });
+    let mut listening = None;
+    let links = async {
+        match place {
+            Streams::Listen { listeners, from } => {
+                let (started, arriving) = listen(&one, listeners, from, numbers)?;
+                // Listening ends with the session.
+                listening = Some(started);
+                let arriving = match one.limits.clone() {
+                    Some(limits) => paced(arriving, limits),
+                    None => arriving,
+                };
+                Ok(begun(arriving, first, &moved).await)
+            }
+            Streams::Connect(endpoints) => connected(&one, endpoints, (first, most), numbers, &moved).await,
+        }
+    };
     let links = tokio::select! {
-        links = begun(arriving, first, &moved) => links,
+        links = links => links?,
         () = tokio::time::sleep(one.shared.options.connect_timeout) => return Err(TransferError::NoConnection),
         () = one.running.wake.notified() => return Err(TransferError::Broken),
     };
     let tuner = TunerSettings { first, most, channels };
     let links = Links { tuner: tuner.has_a_choice().then_some(tuner), ..links };
-    let (running, limits) = (one.running.clone(), one.limits.clone());
+    let (running, limits, outcomes) = (one.running.clone(), one.limits.clone(), one.outcomes.clone());
     let result = blocking(move || {
         let settings = SessionSettings::new(1, numbers);
         let mut report = |progress: &Progress| {
@@ -162,6 +167,9 @@ pub(crate) async fn run(
         if let Some(limits) = limits {
             limits.forget();
         }
+        if let (true, Ok(summary)) = (is_third, &summary) {
+            let _ = outcomes.send(Outcome::Report(report_lines(summary)));
+        }
         match summary {
             Ok(summary) if summary.failures.is_empty() => Ok(()),
             // Each has been told over the session by name.
@@ -180,8 +188,95 @@ pub(crate) async fn run(
             result.await
         }
     };
-    drop((listening, handing_over));
+    drop(listening);
     result.ok_or(TransferError::Broken)?.map_err(|_| TransferError::Stalled)
+}
+
+/// What listens for the streams of a session, until it is dropped.
+#[derive(Default)]
+struct Listening {
+    accepting: JoinSet<()>,
+    quic: Vec<QuicListening>,
+    descriptors: Vec<DescriptorListening>,
+}
+
+/// Takes streams over each channel. Where they are another server's, from its address alone.
+fn listen(
+    one: &OneTransfer,
+    listeners: Vec<(Listener, Endpoint)>,
+    from: Option<IpAddr>,
+    numbers: u16,
+) -> Result<(Listening, Arriving), TransferError> {
+    let mut listening = Listening::default();
+    let (handed_on, arriving) = channel();
+    let allowed = from.map_or_else(|| one.allowed.clone(), |from| vec![from]);
+    for (listener, endpoint) in listeners {
+        let (allowed, running, handed_on) = (allowed.clone(), one.running.clone(), handed_on.clone());
+        match listener {
+            Listener::Descriptor(listener) => {
+                let started = listener.start(endpoint.token, numbers, handed_on);
+                listening.descriptors.push(started.map_err(|_| TransferError::NoConnection)?);
+            }
+            Listener::Quic(listener) => {
+                let started = listener.start(endpoint.token, numbers, allowed, handed_on);
+                listening.quic.push(started.map_err(|_| TransferError::NoConnection)?);
+            }
+            Listener::Tcp(listener) => {
+                let keepalive = socket2::TcpKeepalive::new().with_time(one.shared.options.stall_timeout);
+                listening.accepting.spawn(async move {
+                    accept(&listener, &allowed, endpoint.token, numbers, &keepalive, &running, &handed_on).await
+                });
+            }
+        }
+    }
+    Ok((listening, arriving))
+}
+
+/// Makes the streams of the beginning, to another server, and further ones as the sender wants them.
+async fn connected(
+    one: &OneTransfer,
+    endpoints: Vec<Endpoint>,
+    (first, most): (u16, u16),
+    numbers: u16,
+    moved: &Arc<AtomicU64>,
+) -> Result<Links, TransferError> {
+    let (limits, timeout, local) = (one.limits.clone(), one.shared.options.connect_timeout, one.local);
+    let moved = moved.clone();
+    let make = move |number: u16| -> std::io::Result<Box<dyn Channel>> {
+        let endpoint = endpoints.get(usize::from(number / most)).ok_or(std::io::ErrorKind::InvalidInput)?;
+        let channel = connecting::make(endpoint, local, number, numbers, timeout)?;
+        let limits = [limits.clone(), limits.clone()];
+        Ok(Box::new(Watched { channel, moved: moved.clone(), limits }))
+    };
+    let made = blocking(move || {
+        let made: std::io::Result<Vec<_>> = (0..first).map(|number| Ok((number, make(number)?))).collect();
+        made.map(|first| Links { first, later: Later::Make(Box::new(make)), ..Links::default() })
+    });
+    made.await.ok_or(TransferError::Broken)?.map_err(|error| {
+        // The client learns no more than that: the answer must tell nothing of another host's ports (rule T17).
+        tracing::info!(%error, "the streams of a session with another server were not made");
+        TransferError::NoConnection
+    })
+}
+
+/// Lines of a reply about a session that has no client at its end.
+fn report_lines(summary: &Summary) -> Vec<u8> {
+    let Summary { files, bytes, failures, streams, channel, notes, .. } = summary;
+    let channel = channel.map_or("", ChannelKind::name);
+    let mut lines = format!(" Files {files}\r\n Bytes {bytes}\r\n Streams {streams} {channel}\r\n").into_bytes();
+    let mut line = |text: &[u8]| {
+        lines.push(b' ');
+        lines.extend(text.iter().map(|byte| if matches!(byte, b'\r' | b'\n' | 0) { b'?' } else { *byte }));
+        lines.extend_from_slice(b"\r\n");
+    };
+    for note in notes.iter().take(MOST_LINES) {
+        line(format!("Note {note}").as_bytes());
+    }
+    for (path, why) in failures.iter().take(MOST_LINES) {
+        let why = why.to_string().replace('\t', " ");
+        line(&[b"Failed ", why.as_bytes(), b"\t", path].concat());
+    }
+    lines
 }
 
 /// Streams of a user whose rate is limited, as they arrive. Ends with the listening.

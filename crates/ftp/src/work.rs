@@ -7,8 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use md5::Md5;
 use sha2::Sha256;
 
+use crate::file_work::{Digest, FileAnswer, FileWork};
 use crate::listing::Form;
-use crate::machine::{Digest, FileAnswer, FileWork, What};
+use crate::machine::What;
 use crate::rights::Rights;
 use verbena_transfer::FileError;
 use verbena_transfer::VirtualPath;

@@ -33,7 +33,9 @@ impl Endpoint {
                 write_frame(&mut stream, &hello, b"")?;
                 Ok(Box::new(stream))
             }
-            (ChannelKind::Quic, Some(pinned)) => Ok(Box::new(QuicStream::connect(self.address, pinned, &hello, most)?)),
+            (ChannelKind::Quic, Some(pinned)) => {
+                Ok(Box::new(QuicStream::connect(None, self.address, pinned, &hello, most)?))
+            }
             (ChannelKind::Quic, None) => Err(std::io::Error::other("the other side named no certificate")),
         }
     }

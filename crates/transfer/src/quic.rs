@@ -231,8 +231,14 @@ pub struct QuicStream {
 }
 
 impl QuicStream {
-    /// Connects to a listener of this fingerprint, and says hello. Waits: not for a thread that drives a runtime.
-    pub fn connect(to: SocketAddr, pinned: Fingerprint, hello: &Frame, most: Duration) -> Result<QuicStream> {
+    /// Connects to a listener of this fingerprint, from this address where one is given, and says hello. Waits: not for a thread that drives a runtime.
+    pub fn connect(
+        here: Option<IpAddr>,
+        to: SocketAddr,
+        pinned: Fingerprint,
+        hello: &Frame,
+        most: Duration,
+    ) -> Result<QuicStream> {
         let driver = Driver::shared()?;
         let provider = Arc::new(ring::default_provider());
         let mut tls = rustls::ClientConfig::builder_with_provider(provider.clone())
@@ -245,7 +251,7 @@ impl QuicStream {
         let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).map_err(other)?));
         config.transport_config(transport());
         let any: IpAddr = if to.is_ipv4() { [0u8; 4].into() } else { [0u16; 8].into() };
-        let endpoint = endpoint(&driver, SocketAddr::new(any, 0), None)?;
+        let endpoint = endpoint(&driver, SocketAddr::new(here.unwrap_or(any), 0), None)?;
         let made = async {
             let connection = endpoint.connect_with(config, to, "verbena").map_err(other)?.await.map_err(other)?;
             let (mut send, receive) = connection.open_bi().await.map_err(other)?;

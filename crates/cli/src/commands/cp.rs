@@ -1,5 +1,6 @@
 //! `verbena cp`: trees of files, and single files, to and from an FTP server of ours or any other, and on this machine.
 
+mod between;
 mod local;
 
 use std::io::{IsTerminal, Write};
@@ -9,8 +10,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde::Serialize;
 use verbena_ftp::{
-    Change, ChannelKind, CopyOptions, Direction, ListedKind, Measured, Moved, PlainOptions, Progress, RateLimit,
-    Remote, Summary,
+    Change, ChannelKind, CopyOptions, Direction, ListedKind, Measured, Moved, PlainOptions, PlainSides, Progress,
+    RateLimit, Remote, Summary,
 };
 use verbena_wan::Rate;
 
@@ -27,7 +28,8 @@ const SHOWN_EVERY: Duration = Duration::from_millis(500);
 ///
 /// A side is a directory or file here, or ftp://USER:PASSWORD@HOST:PORT/PATH. Each file arrives beside its place, and is renamed when it is whole, as
 /// the root of its tree of BLAKE3 hashes proves. Parts of files over 64 KiB that have arrived are not sent again. A server without the command TPRT gets plain
-/// FTP, unless --channel names other channels than tcp. Between two sides on this machine, files of equal size, mode and time are not copied again.
+/// FTP, unless --channel names other channels than tcp. Between two servers of `verbena ftp serve`, of which one may connect to the other, no byte passes here.
+/// Between two sides on this machine, files of equal size, mode and time are not copied again.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Exit codes: 0 all files have arrived; 1 some have not, or the server is gone: give the same command again; 2 the command line is wrong
@@ -39,6 +41,7 @@ Examples:
   verbena cp --channel quic data ftp://alice:secret@host:2121/in
   verbena cp --limit 200mbit data ftp://alice:secret@host:2121/in
   verbena cp a.bin ftp://alice:secret@host/in/
+  verbena cp --explain ftp://alice:secret@one/data ftp://bob:secret@two/in
   verbena cp data copy
   verbena cp --preserve --delete data copy")]
 pub struct Command {
@@ -104,6 +107,9 @@ const PLAIN_CONNECTIONS: u16 = 4;
 
 #[derive(Serialize)]
 struct Copied {
+    /// Between two servers: token, fxp, client, or fxp and client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    way: Option<&'static str>,
     /// Files and directories that stand.
     entries: u64,
     bytes: u64,
@@ -139,6 +145,11 @@ impl Link {
 /// Of plain FTP.
 #[derive(Serialize)]
 struct CopiedPlainly {
+    /// Between two servers, as above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    way: Option<&'static str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    notes: Vec<String>,
     entries: u64,
     bytes: u64,
     seconds: f64,
@@ -213,11 +224,10 @@ impl Command {
     /// Copies.
     pub fn run(self) -> Result<()> {
         let began = Instant::now();
-        let refused = |problem: &str| Error::Refused { problem: problem.into(), exit_code: 2 };
         let (direction, url, local) = match (is_remote(&self.from), is_remote(&self.to)) {
             (true, false) => (Direction::Get, &self.from, &self.to),
             (false, true) => (Direction::Put, &self.to, &self.from),
-            (true, true) => return Err(refused("both sides are servers: copy by way of a directory here")),
+            (true, true) => return self.between(began),
             (false, false) => return self.locally(began),
         };
         self.check_is_not_local()?;
@@ -231,7 +241,7 @@ impl Command {
             streams: self.streams,
             channels: self.channel.clone(),
             is_durable: !self.no_sync,
-            limit: self.limit.map(|rate| RateLimit::new(rate.in_bits_per_s() / 8)),
+            limit: self.rate_limit(),
             timeout: self.reach.timeout(),
         };
         let mut shown = Shown::new(&self.format, began);
@@ -246,16 +256,22 @@ impl Command {
         };
         let Some(summary) = summary else {
             return match self.single(&options)? {
-                Some(moved) => self.say_single(moved, began),
+                Some(moved) => self.say_single(moved, Vec::new(), began),
                 None => self.plainly(options, began),
             };
         };
+        self.say(summary, None, began)
+    }
+
+    /// What a session came to. `way` is that between two servers.
+    fn say(&self, summary: Summary, way: Option<&'static str>, began: Instant) -> Result<()> {
         let seconds = began.elapsed().as_secs_f64();
         let failures = failed(&summary);
         let all_stand = failures.is_empty();
         let mut out = output();
         if self.format.json {
             let copied = Copied {
+                way,
                 entries: summary.files,
                 bytes: summary.bytes,
                 seconds,
@@ -282,6 +298,10 @@ impl Command {
             )?;
         }
         if all_stand { Ok(()) } else { Err(Error::No) }
+    }
+
+    fn rate_limit(&self) -> Option<RateLimit> {
+        self.limit.map(|rate| RateLimit::new(rate.in_bits_per_s() / 8))
     }
 
     /// The option that chooses plain FTP.
@@ -328,14 +348,21 @@ impl Command {
 
     /// Copies a tree file by file, as every server can.
     fn plainly(&self, options: CopyOptions, began: Instant) -> Result<()> {
-        let CopyOptions { remote, local, direction, streams, limit, timeout, .. } = options;
+        let CopyOptions { remote, local, direction, .. } = options;
+        let sides = match direction {
+            Direction::Get => PlainSides::Get(remote, local),
+            Direction::Put => PlainSides::Put(local, remote),
+        };
+        self.copy_plainly(sides, Vec::new(), began)
+    }
+
+    /// Copies a tree between two sides, of which a server is one. `notes` say why not another way.
+    fn copy_plainly(&self, sides: PlainSides, mut notes: Vec<String>, began: Instant) -> Result<()> {
         let summary = verbena_ftp::copy_plain(&PlainOptions {
-            remote,
-            local,
-            direction,
-            connections: streams.unwrap_or(PLAIN_CONNECTIONS),
-            limit,
-            timeout,
+            sides,
+            connections: self.streams.unwrap_or(PLAIN_CONNECTIONS),
+            limit: self.rate_limit(),
+            timeout: self.reach.timeout(),
             is_update: self.update,
             exclude: self.exclude.iter().map(|name| name.clone().into_bytes()).collect(),
             deletes: self.delete,
@@ -347,10 +374,13 @@ impl Command {
         let failures: Vec<Failed> =
             summary.failures.iter().map(|(path, why)| Failed { file: text(path), why: why.clone() }).collect();
         let (all_stand, entries, bytes) = (failures.is_empty(), summary.entries, summary.bytes);
+        let way = between::name_of(&summary.ways);
+        notes.extend(summary.ways);
         let mut out = output();
         if self.format.json {
-            write_json(&mut out, &CopiedPlainly { entries, bytes, seconds, changes, failures })?;
+            write_json(&mut out, &CopiedPlainly { way, notes, entries, bytes, seconds, changes, failures })?;
         } else {
+            notes.iter().filter(|_| self.explain).try_for_each(|note| writeln!(out, "{note}"))?;
             changes.iter().filter(|_| self.dry_run).try_for_each(|changed| changed.say(&mut out))?;
             say_failures(&mut out, &failures)?;
             let count = changes.len();
@@ -392,17 +422,21 @@ impl Command {
         Ok(Some(moved))
     }
 
-    fn say_single(&self, moved: Moved, began: Instant) -> Result<()> {
+    fn say_single(&self, moved: Moved, ways: Vec<String>, began: Instant) -> Result<()> {
         let (seconds, bytes) = (began.elapsed().as_secs_f64(), moved.size - moved.kept);
         let mut out = output();
         match self.format.json {
             true => {
-                let (notes, failures) = (Vec::new(), Vec::new());
+                let (way, notes, failures) = (between::name_of(&ways), ways, Vec::new());
                 let (channel, measured) = (None, None);
                 write_json(
                     &mut out,
-                    &Copied { entries: 1, bytes, seconds, channel, streams: 1, measured, notes, failures },
+                    &Copied { way, entries: 1, bytes, seconds, channel, streams: 1, measured, notes, failures },
                 )
+            }
+            false if self.explain => {
+                ways.iter().try_for_each(|way| writeln!(out, "{way}"))?;
+                Ok(writeln!(out, "the file stands, {bytes} bytes were sent in {seconds:.1} s by plain FTP")?)
             }
             false => Ok(writeln!(out, "the file stands, {bytes} bytes were sent in {seconds:.1} s by plain FTP")?),
         }

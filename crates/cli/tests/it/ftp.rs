@@ -74,12 +74,10 @@ fn a_tree_goes_there_and_back_and_the_second_time_nothing_is_sent() {
     assert_eq!(back["entries"], 5, "{back}");
     assert_eq!(std::fs::read(directory.path().join("back/large")).unwrap(), large);
     assert_eq!(std::fs::read_to_string(directory.path().join("back/deep/small")).unwrap(), "small");
-    // A wrong password, a server that is not there, and two servers.
-    for (from, to, why) in [
-        (&*url.replace("ftp://", "ftp://alice:wrong@"), "back", "PASS"),
-        ("ftp://127.0.0.1:1/", "back", "127.0.0.1:1"),
-        (&*there, &*there, "both sides"),
-    ] {
+    // A wrong password, and a server that is not there.
+    for (from, to, why) in
+        [(&*url.replace("ftp://", "ftp://alice:wrong@"), "back", "PASS"), ("ftp://127.0.0.1:1/", "back", "127.0.0.1:1")]
+    {
         let said = verbena(&["cp", from, to]).current_dir(directory.path()).output().unwrap();
         let text = String::from_utf8_lossy(&said.stderr).into_owned();
         assert!(!said.status.success() && text.contains(why) && !text.contains("wrong"), "{from} {to}: {text}");

@@ -14,7 +14,7 @@ fn content(length: u32) -> Vec<u8> {
 }
 
 /// A server of pyftpdlib on `directory`/served, and its port.
-fn foreign(directory: &Path, pem: &str, rate: &str) -> Option<(Ended, String)> {
+pub fn foreign(directory: &Path, pem: &str, rate: &str) -> Option<(Ended, String)> {
     let has = Command::new("/usr/bin/python3").args(["-c", "import pyftpdlib"]).stderr(Stdio::null()).status();
     if !has.is_ok_and(|status| status.success()) {
         eprintln!("skipped: python3-pyftpdlib is not installed");

@@ -9,6 +9,7 @@
 //! | `cluster` | nodes that live and die |
 //! | `command_line` | what the command says of itself, and of what it is not told rightly |
 //! | `config` | configuration from files, variables and flags |
+//! | `cp_between` | `verbena cp` between two servers |
 //! | `cp_local` | `verbena cp` on one machine |
 //! | `dashboard` | the dashboard in a browser |
 //! | `database` | an unchanged application whose database is behind the relay |
@@ -56,6 +57,7 @@ mod cluster;
 mod command_line;
 mod common;
 mod config;
+mod cp_between;
 mod cp_local;
 mod dashboard;
 mod database;

@@ -318,7 +318,11 @@ fn channels_are_those_that_may_be_used() {
         script.say("PASS b");
         script.machine.outcome(Outcome::Login(Ok(Login { rate, ..Login::default() })), at(0));
         script.machine.actions();
-        assert_eq!(script.say(all), [Action::ListenSession { channels: found, first: 1, most: 16 }], "{peer}");
+        assert_eq!(
+            script.say(all),
+            [Action::ListenSession { channels: found, first: 1, most: 16, from: None }],
+            "{peer}"
+        );
         script.machine.outcome(Outcome::Session(Vec::new()), at(0));
         assert_eq!(script.replies(), ["425"]);
         // Descriptors have no other channel beside them.
@@ -326,5 +330,45 @@ fn channels_are_those_that_may_be_used() {
             panic!("no session");
         };
         assert_eq!(channels, &[vec![Quic]]);
+    }
+}
+
+/// Where a user has the server connect for a session (rule T17): to the client and to listed hosts, to ports from 1024, and in clear on one machine or without `PROT P`.
+#[test]
+fn a_server_connects_to_listed_hosts() {
+    let token = "00112233445566778899aabbccddeeff";
+    let quic = format!("(quic |||2222| {token} {token}{token})");
+    let tcp = |port: u16| format!("(tcp |||{port}| {token})");
+    let descriptor = format!("(descriptor |||0| {token})");
+    for (is_private, host, endpoints, code) in [
+        (false, "192.0.2.9", tcp(2222), "200"),
+        (false, "192.0.2.7", tcp(2222) + &quic, "200"),
+        (false, "192.0.2.8", tcp(2222), "504"),
+        (false, "192.0.2.7", tcp(1023), "504"),
+        (false, "192.0.2.7", quic.clone() + &tcp(80), "504"),
+        (true, "192.0.2.7", tcp(2222), "504"),
+        (true, "192.0.2.7", quic.clone(), "200"),
+        // Descriptors are of one machine.
+        (false, "192.0.2.7", descriptor.clone(), "504"),
+        (false, "192.0.2.1", descriptor, "200"),
+        (true, "192.0.2.1", tcp(2222), "200"),
+    ] {
+        let mut script = Script::new(Settings { peer: "192.0.2.9".parse().unwrap(), tls: Tls::Allowed, ..settings() });
+        if is_private {
+            script.say("AUTH TLS");
+            script.machine.secured(at(0));
+            assert_eq!([script.codes("PBSZ 0"), script.codes("PROT P")].concat(), ["200", "200"]);
+        }
+        assert_eq!(script.codes(&format!("TCON {host} 1 {}", tcp(2222))), ["530"]);
+        script.say("USER a");
+        script.say("PASS b");
+        let fxp = ["192.0.2.7", "192.0.2.1"].map(|host| host.parse().unwrap()).to_vec();
+        script.machine.outcome(Outcome::Login(Ok(Login { fxp, ..Login::default() })), at(0));
+        script.machine.actions();
+        let found = script.say(&format!("TCON {host} 1-16 {endpoints}"));
+        let connects = found.iter().any(|action| matches!(action, Action::ConnectSession { first: 1, most: 16, .. }));
+        let said =
+            found.iter().any(|action| matches!(action, Action::Send(bytes) if bytes.starts_with(code.as_bytes())));
+        assert!(said && connects == (code == "200"), "{host} {endpoints}: {found:?}");
     }
 }

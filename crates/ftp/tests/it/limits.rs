@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use verbena_ftp::{
-    ChannelKind, CopyOptions, Direction, Location, PlainOptions, RateLimit, ServeOptions, SessionFacts, copy,
-    copy_plain, set_password,
+    ChannelKind, CopyOptions, Direction, Location, PlainOptions, PlainSides, RateLimit, ServeOptions, SessionFacts,
+    copy, copy_plain, set_password,
 };
 
 use crate::bench::{Client, LIMIT, Running, options};
@@ -138,9 +138,10 @@ fn a_copy_is_no_faster_than_it_is_to_be() {
             remote.path = if direction == Direction::Put { b"plain".to_vec() } else { b"up0".to_vec() };
             std::fs::create_dir_all(directory.path().join("root/plain")).unwrap();
             let options = PlainOptions {
-                remote,
-                local: if direction == Direction::Put { local.clone() } else { here.clone() },
-                direction,
+                sides: match direction {
+                    Direction::Put => PlainSides::Put(local.clone(), remote),
+                    Direction::Get => PlainSides::Get(remote, here.clone()),
+                },
                 connections: 2,
                 limit: limit(),
                 timeout,

@@ -10,4 +10,5 @@ mod hostile;
 mod limits;
 mod sessions;
 mod sockets;
+mod third;
 mod tls;
