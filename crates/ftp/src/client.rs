@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbena_transfer::{
-    CHUNK_BYTES, Channel, ChannelKind, Endpoint, Failure, FileError, Later, Links, LocalError, MOST_STREAMS,
-    PlaceError, Progress, Root, SessionError, SessionSettings, Sources, Store, Summary, TunerSettings, VirtualPath,
-    Walk, receive, send, source_place, target_place,
+    CHUNK_BYTES, Channel, ChannelKind, Endpoint, FileError, Later, Links, LocalError, MOST_STREAMS, PlaceError,
+    Progress, Root, SessionError, SessionSettings, Sources, Store, Summary, TunerSettings, VirtualPath, Walk, receive,
+    send, source_place, target_place,
 };
 
 use crate::dialogue::{Argument, Dialogue};
@@ -193,6 +193,8 @@ struct Sides {
     root: Arc<Root>,
     base: VirtualPath,
     there: Vec<u8>,
+    /// Of one file: its name, for messages.
+    name: Option<Vec<u8>>,
 }
 
 impl Sides {
@@ -212,19 +214,21 @@ impl Sides {
         let kind = facts.map(|listed| listed.kind);
         if !is_upload && kind == Some(ListedKind::File) {
             let (root, base) = target(&options.local, &there)?;
-            return Ok(Sides { root: Arc::new(root), base, there });
+            let name = Some(name_of(&there).to_vec());
+            return Ok(Sides { root: Arc::new(root), base, there, name });
         }
         let (root, base) = source_place(&options.local)?;
         let root = Arc::new(root);
         if !is_file_here {
-            return Ok(Sides { root, base, there });
+            return Ok(Sides { root, base, there, name: None });
         }
         let is_into = there.ends_with(b"/") || kind == Some(ListedKind::Directory);
         let there = match options.local.file_name() {
             Some(name) if is_into => [there.strip_suffix(b"/").unwrap_or(&there), b"/", name.as_bytes()].concat(),
             _ => there,
         };
-        Ok(Sides { root, base, there })
+        let name = options.local.file_name().map(|name| name.as_bytes().to_vec());
+        Ok(Sides { root, base, there, name })
     }
 }
 
@@ -301,7 +305,7 @@ pub fn copy(options: &CopyOptions, report: &mut dyn FnMut(&Progress) -> bool) ->
     let (first, streams) = if made.is_some() { (1, 1) } else { (first, streams) };
     let channels: Vec<ChannelKind> = endpoints.iter().map(|endpoint| endpoint.channel).collect();
     let numbers = streams * channels.len() as u16;
-    let Sides { root, base, there } = Sides::find(options, &mut control)?;
+    let Sides { root, base, there, name } = Sides::find(options, &mut control)?;
     let walk = match options.direction {
         Direction::Put => Some(Walk::new(root.clone(), base.clone()).map_err(local)?),
         Direction::Get => None,
@@ -334,12 +338,7 @@ pub fn copy(options: &CopyOptions, report: &mut dyn FnMut(&Progress) -> bool) ->
     }
     let settings = SessionSettings::new(1, numbers);
     let mut summary = match walk {
-        Some(mut walk) => {
-            let mut sent = send(links, Sources::new(root, base), &mut walk, settings, report)?;
-            let unread = walk.unread.into_iter();
-            sent.failures.extend(unread.map(|(path, error)| (path, Failure::Source(error.to_string()))));
-            sent
-        }
+        Some(mut walk) => send(links, Sources::new(root, base), &mut walk, settings, report)?.with_unread(walk.unread),
         None => {
             let store = Store::new(root, base, CHUNK_BYTES, options.is_durable);
             receive(links, store, settings, report)?
@@ -350,6 +349,7 @@ pub fn copy(options: &CopyOptions, report: &mut dyn FnMut(&Progress) -> bool) ->
         Err(CopyError::Refused { .. }) if !summary.failures.is_empty() => {}
         other => drop(other?),
     }
+    summary.name(name.as_deref());
     notes.extend(reason);
     summary.notes.splice(0..0, notes);
     Ok(summary)

@@ -7,7 +7,7 @@ use crate::blocks::BlockError;
 /// The code of the answer (RFC 959, section 5.4).
 pub(crate) fn file_code(error: FileError) -> u16 {
     match error {
-        FileError::Full => 452,
+        FileError::Full | FileError::Quota => 452,
         FileError::Busy => 450,
         FileError::BadName => 553,
         FileError::BehindEnd | FileError::WholeOnly => 554,
@@ -38,6 +38,9 @@ pub enum TransferError {
     /// All data connections of MODE E have ended, and bytes are missing.
     #[error("Bytes between blocks are missing; nothing was stored.")]
     Gap,
+    /// A session of many files has ended, and some of them do not stand.
+    #[error("Some files or directories could not be read or stored.")]
+    Incomplete,
     /// The file could not be opened, read or written.
     #[error("{0}")]
     File(#[from] FileError),
@@ -48,6 +51,7 @@ impl TransferError {
     pub fn code(self) -> u16 {
         match self {
             TransferError::NoConnection => 425,
+            TransferError::Incomplete => 450,
             TransferError::Broken | TransferError::Stalled | TransferError::Short | TransferError::Gap => 426,
             TransferError::Block(_) => 426,
             TransferError::File(error) => file_code(error),

@@ -183,7 +183,7 @@ fn counted(root: &Root) -> u64 {
 
 /// Takes room for bytes that are about to be written.
 pub(crate) fn take(limits: &Limits, bytes: u64) -> Result<(), FileError> {
-    if limits.take(bytes) { Ok(()) } else { Err(FileError::Full) }
+    if limits.take(bytes) { Ok(()) } else { Err(FileError::Quota) }
 }
 
 #[cfg(test)]

@@ -20,6 +20,10 @@ pub(crate) fn of_io(error: &Error) -> &'static str {
             CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
                 "; the server needs a new certificate, or the clock here is wrong"
             }
+            // Of the form of an authority's, which no server's may have.
+            CertificateError::Other(_) => {
+                "; if this is the server's own certificate, as `openssl req -x509` makes it, give its PEM file by --ca"
+            }
             _ => "",
         },
         (_, ErrorKind::ConnectionRefused) => "; no server listens there: look at the host and the port",
@@ -45,7 +49,7 @@ pub(crate) fn of_local(error: FileError) -> &'static str {
         FileError::NotFound => "; correct the path, or make the directory first (mkdir -p)",
         FileError::NotDirectory => "; a tree goes into a directory: choose one",
         FileError::Denied => "; choose a path that this user can use",
-        FileError::Full => "; make room, and run the same command again",
+        FileError::Full | FileError::Quota => "; make room, and run the same command again",
         _ => "",
     }
 }
@@ -61,6 +65,9 @@ pub(crate) fn of_reply(command: &str, code: u16) -> &'static str {
         }
         ("DELE" | "RMD" | "RNFR" | "RNTO", 550) => {
             "; look at the path by `verbena ftp ls`. The user needs the right to delete there: `verbena ftp serve` gives it in its file of users"
+        }
+        ("STOR" | "APPE", 452) => {
+            "; remove files there, or have the quota raised: it is `quota` in the file of users of `verbena ftp serve`"
         }
         ("RETR" | "MLSD" | "LIST" | "MLST" | "CWD" | "SIZE" | "HASH", 550) => "; look at the path by `verbena ftp ls`",
         _ => "",

@@ -73,6 +73,7 @@ pub fn copy_between(options: &BetweenOptions, report: &mut dyn FnMut(&Progress) 
                 Err(CopyError::NoThird(why)) => reasons.push(why),
                 Err(error) => return Err(error),
                 Ok(mut summary) => {
+                    summary.name(Some(name_of(&options.from.path)).filter(|name| !name.is_empty()));
                     let (one, other) = (pair.from.place(), pair.to.place());
                     let (one, other) = if source_connects { (one, other) } else { (other, one) };
                     let way = format!("token: {one} connects to {other}, and no byte goes through this machine");

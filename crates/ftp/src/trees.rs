@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use verbena_transfer::{
-    Arriving, CHUNK_BYTES, Channel, ChannelKind, DescriptorListener, DescriptorListening, Endpoint, FileError, Later,
-    Links, Progress, QuicListener, QuicListening, Root, SessionSettings, Sources, Store, Summary, Token, TunerSettings,
+    Arriving, CHUNK_BYTES, Channel, ChannelKind, DescriptorListener, DescriptorListening, Endpoint, Later, Links,
+    Progress, QuicListener, QuicListening, Root, SessionSettings, Sources, Store, Summary, Token, TunerSettings,
     VirtualPath, Walk, receive, send, take_hello,
 };
 
@@ -161,7 +161,10 @@ pub(crate) async fn run(
                 };
                 receive(links, store, settings, &mut report)
             }
-            Some(walk) => send(links, Sources::new(root, path), walk, settings, &mut report),
+            Some(mut walk) => {
+                let sent = send(links, Sources::new(root, path), &mut walk, settings, &mut report);
+                sent.map(|summary| summary.with_unread(walk.unread))
+            }
         };
         running.forget();
         if let Some(limits) = limits {
@@ -172,8 +175,8 @@ pub(crate) async fn run(
         }
         match summary {
             Ok(summary) if summary.failures.is_empty() => Ok(()),
-            // Each has been told over the session by name.
-            Ok(_) => Err(TransferError::File(FileError::Busy)),
+            // Each that was offered has been told over the session by name.
+            Ok(_) => Err(TransferError::Incomplete),
             Err(error) => {
                 tracing::info!(%error, "a session ended before its end");
                 Err(TransferError::Broken)

@@ -32,9 +32,12 @@ pub enum FileError {
     /// The name is too long, or the file system cannot hold it.
     #[error("The file system does not take this name.")]
     BadName,
-    /// No space is left, or the quota is used up.
+    /// No space is left.
     #[error("No space is left.")]
     Full,
+    /// The user may not have as much.
+    #[error("The quota is used up.")]
+    Quota,
     /// Another client writes the file.
     #[error("Another client is writing this file; try again later.")]
     Busy,
@@ -64,7 +67,8 @@ impl From<Errno> for FileError {
             Errno::NOTEMPTY => FileError::NotEmpty,
             Errno::NXIO => FileError::NotRegular,
             Errno::NAMETOOLONG | Errno::INVAL | Errno::ILSEQ => FileError::BadName,
-            Errno::NOSPC | Errno::DQUOT => FileError::Full,
+            Errno::NOSPC => FileError::Full,
+            Errno::DQUOT => FileError::Quota,
             Errno::WOULDBLOCK | Errno::TXTBSY => FileError::Busy,
             other => FileError::System(other),
         }

@@ -105,11 +105,11 @@ pub fn copy_local(
     let Pending { walk, stands, later, .. } = pending;
     summary.files += stands;
     summary.failures.extend(failures);
-    let unread = walk.unread.into_iter();
-    summary.failures.extend(unread.map(|(path, error)| (path, Failure::Source(error.to_string()))));
+    summary = summary.with_unread(walk.unread);
     if !options.is_dry {
         later.finish(&sides, &mut summary);
     }
+    summary.name(sides.from.1.name());
     Ok(summary)
 }
 
@@ -225,7 +225,8 @@ impl Iterator for Pending<'_> {
                 self.stands += 1;
                 continue;
             }
-            let path = entry.path.clone();
+            let file = self.sides.from.1.name().filter(|_| entry.path.is_empty());
+            let path = file.map_or_else(|| entry.path.clone(), <[u8]>::to_vec);
             let is_directory = entry.kind == EntryKind::Directory;
             (self.changed)(&if is_directory { Change::Make(path) } else { Change::Copy(path) });
             return Some(entry);

@@ -16,6 +16,7 @@ use crate::channel::{Lanes, StreamError};
 use crate::channel_kind::ChannelKind;
 use crate::descriptor::Handover;
 use crate::disk::Disk;
+use crate::file_error::FileError;
 use crate::frame::{Entry, EntryKind, Failure, FileNumber, Frame, Measured};
 use crate::receiver::Receiver;
 use crate::receiver_action::ReceiverAction;
@@ -74,6 +75,20 @@ impl Summary {
     fn note(&mut self, text: &str) {
         if self.notes.len() < MOST_NOTES {
             self.notes.push(text.chars().filter(|letter| !letter.is_control()).take(LONGEST_NOTE).collect());
+        }
+    }
+
+    /// With what a walk could not read.
+    #[must_use]
+    pub fn with_unread(mut self, unread: Vec<(Vec<u8>, FileError)>) -> Summary {
+        self.failures.extend(unread.into_iter().map(|(path, error)| (path, Failure::Source(error.to_string()))));
+        self
+    }
+
+    /// Names a file that was copied alone, which has no name in its session.
+    pub fn name(&mut self, name: Option<&[u8]>) {
+        for (path, _) in self.failures.iter_mut().filter(|(path, _)| path.is_empty()) {
+            path.extend_from_slice(name.unwrap_or_default());
         }
     }
 

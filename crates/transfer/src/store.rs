@@ -121,7 +121,7 @@ impl Store {
         let Some(room) = &self.room else { return Ok(()) };
         let stands = self.root.facts(path).map_or(0, |facts| facts.size);
         match identity.size.checked_sub(stands) {
-            Some(more) if more > 0 && !room.take(more) => Err(failure(FileError::Full)),
+            Some(more) if more > 0 && !room.take(more) => Err(failure(FileError::Quota)),
             _ => Ok(()),
         }
     }

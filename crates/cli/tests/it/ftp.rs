@@ -193,6 +193,7 @@ fn deleting_takes_links_along() {
 fn mistakes_are_told_with_what_to_do() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(directory.path().join("served/a")).unwrap();
+    std::fs::write(directory.path().join("served/file"), "x").unwrap();
     with_user(directory.path(), "alice", "secret");
     let users = std::fs::read_to_string(directory.path().join("users.toml")).unwrap();
     std::fs::write(directory.path().join("users.toml"), users + "home = \"missing\"\n").unwrap();
@@ -208,10 +209,17 @@ fn mistakes_are_told_with_what_to_do() {
         (&["ftp", "ls", "ftp://127.0.0.1:1/"], &["127.0.0.1:1", "no server listens there"]),
         (&["ftp", "ls", &alice], &["PASS", "530", "Your directory on this server"]),
         (&["ftp", "get", &format!("{url}none")], &["RETR /none", "550", "verbena ftp ls"]),
-        (&["ftp", "rm", &format!("{url}a")], &["DELE /a", "550", "right"]),
+        (&["ftp", "rm", &format!("{url}a")], &["DELE /a", "550", "right", "--directory removes an empty one"]),
+        (&["ftp", "rm", "--directory", &format!("{url}file")], &["RMD /file", "550", "leave out --directory"]),
+        (&["ftp", "mv", &format!("{url}file"), "ftp://127.0.0.1:1/b"], &["another server", "verbena cp"]),
+        (&["ftp", "mv", &format!("{url}file"), "http://u:hidden@host/b"], &["ftp://HOST/PATH", "http"]),
         (&["cp", &format!("{url}none"), "here"], &["MLST /none", "550"]),
         (&["cp", "none", &url], &["none", "No such file", "correct the path"]),
         (&["cp", &url, "none"], &["none", "No such file", "make the directory first"]),
+        (&["cp", "--plain", &url, "none"], &["none", "No such file", "make the directory first"]),
+        (&["cp", &format!("{url}file"), "none/"], &["none/", "No such file", "make the directory first"]),
+        (&["cp", &format!("{url}file"), "none/b"], &["none", "No such file", "make the directory first"]),
+        (&["ftp", "get", &format!("{url}file"), "none/"], &["none/", "No such file", "make the directory first"]),
         (&["cp", "--channel", "descriptor", "--streams", "4", "none", &url], &["--streams", "one connection"]),
         (&["ftp", "serve", "--root", "served", "--users", "none.toml"], &["none.toml", "verbena ftp passwd"]),
         (&["ftp", "ls", "--tls", &url], &["AUTH TLS", "502", "--tls"]),
@@ -240,6 +248,74 @@ fn mistakes_are_told_with_what_to_do() {
     wait_for("its end", || serve.try_wait().unwrap().is_some());
     let said = std::io::read_to_string(serve.stderr.take().unwrap()).unwrap();
     assert!(said.contains(closed.to_str().unwrap()) && said.contains("Permission denied"), "{said}");
+}
+
+/// A file that is copied alone has its name, a quota is called one, and what cannot be read is named.
+#[test]
+fn what_fails_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    for folder in ["served/way/a", "here/a", "data"] {
+        std::fs::create_dir_all(at(folder)).unwrap();
+    }
+    for name in ["a", "served/a", "data/a", "data/b"] {
+        std::fs::write(at(name), vec![7; 60_000]).unwrap();
+    }
+    std::fs::write(at("served/way/a/x"), "x").unwrap();
+    std::fs::write(at("here/a/x"), "x").unwrap();
+    with_user(directory.path(), "alice", "secret");
+    let users = std::fs::read_to_string(at("users.toml")).unwrap();
+    let limits = "rights = [\"read\", \"write\", \"delete\"]\nquota = \"170KiB\"\n";
+    std::fs::write(at("users.toml"), users + limits).unwrap();
+    let (_server, url) = serving(directory.path(), &["--users", "users.toml"]);
+    let url = url.replace("ftp://", "ftp://alice:secret@");
+    let run = |words: &[&str]| {
+        let output = verbena(words).current_dir(directory.path()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        (output.status.success(), text)
+    };
+    // A directory is in the way of the file.
+    let (there, way) = (format!("{url}a"), format!("{url}way/"));
+    for words in [["cp", "a", &way], ["cp", &there, "here"], ["cp", "a", "here"], ["cp", &there, &way]] {
+        let (is_done, text) = run(&words);
+        assert!(!is_done && text.lines().any(|line| line.starts_with("a: ")), "{words:?}: {text}");
+    }
+    assert!(run(&["cp", "--dry-run", "a", "new"]).1.contains(
+        "copy a
+"
+    ));
+    // One of the two fits.
+    for (more, plain) in [("--no-sync", false), ("--plain", true)] {
+        let (is_done, text) = run(&["cp", more, "data", &format!("{url}in{plain}")]);
+        assert!(!is_done && text.contains("quota") && !text.contains("No space"), "{more}: {text}");
+        std::fs::remove_dir_all(at(&format!("served/in{plain}"))).unwrap();
+    }
+    let moved = |name: &str| at("served").join(name).exists();
+    assert_eq!(run(&["ftp", "mv", &format!("{url}a"), &format!("{url}b")]), (true, String::new()));
+    assert!(moved("b") && !moved("a"));
+    // The user of the first address counts.
+    let nameless = url.replace("alice:secret@", "");
+    assert!(run(&["ftp", "mv", &format!("{url}b"), &format!("{nameless}c")]).0 && moved("c"));
+}
+
+/// A directory that cannot be read is a failure, whichever way the tree goes: here, one that lies too deep.
+#[test]
+fn a_directory_that_cannot_be_read_is_a_failure() {
+    let directory = tempfile::tempdir().unwrap();
+    let deep = vec!["d"; 260].join("/");
+    for folder in ["served/tree".to_owned(), "back".into(), format!("served/tree/{deep}"), format!("data/{deep}")] {
+        std::fs::create_dir_all(directory.path().join(folder)).unwrap();
+    }
+    let (_server, url) = serving(directory.path(), &["--anonymous-write"]);
+    let (tree, to) = (format!("{url}tree"), format!("{url}to"));
+    for words in [["data", &to], [&tree, "back"], ["data", "here"], [&tree, &format!("{url}third")]] {
+        let said = verbena(&["cp", words[0], words[1]]).current_dir(directory.path()).output().unwrap();
+        let text = String::from_utf8_lossy(&said.stdout).into_owned() + &String::from_utf8_lossy(&said.stderr);
+        assert!(
+            said.status.code() == Some(1) && text.contains("could not be read") | text.contains("cannot be read"),
+            "{words:?}: {text}"
+        );
+    }
 }
 
 /// A tree into a place that cannot be written is one line.

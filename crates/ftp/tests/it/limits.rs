@@ -87,7 +87,7 @@ fn a_quota_holds_for_uploads_and_trees_and_what_goes_gives_room() {
     std::fs::write(local.join("more"), &bytes[..300_000]).unwrap();
     let failures = copy(&tree(&server, &local), &mut |_| true).unwrap().failures;
     assert!(
-        failures.len() == 1 && failures[0].0 == b"more" && failures[0].1.to_string().contains("space"),
+        failures.len() == 1 && failures[0].0 == b"more" && failures[0].1.to_string().contains("quota"),
         "{failures:?}"
     );
     assert!(!directory.path().join("root/tree/more").exists());

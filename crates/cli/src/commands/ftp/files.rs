@@ -99,7 +99,7 @@ pub struct Mv {
     /// The file.
     #[arg(value_name = "URL")]
     url: String,
-    /// Its new path on the server.
+    /// Its new path on the server; also as a URL of the same server.
     #[arg(value_name = "PATH")]
     to: String,
     #[command(flatten)]
@@ -254,20 +254,47 @@ impl Rm {
     /// Removes it.
     pub fn run(self) -> Result<()> {
         let (mut remote, location) = connect(&self.reach, &self.url)?;
-        match self.directory {
-            true => remote.remove_directory(&location.path)?,
-            false => remote.remove(&location.path)?,
+        let removed = match self.directory {
+            true => remote.remove_directory(&location.path),
+            false => remote.remove(&location.path),
+        };
+        if let Err(error @ CopyError::Refused { .. }) = removed {
+            let kind = remote.facts(&location.path).ok().map(|facts| facts.kind);
+            let why = match (kind, self.directory) {
+                (Some(ListedKind::Directory), false) => "; it is a directory: --directory removes an empty one",
+                (Some(ListedKind::File), true) => "; it is a file: leave out --directory",
+                _ => "",
+            };
+            return Err(Error::Refused { problem: format!("{error}{why}"), exit_code: 1 });
         }
+        removed?;
         remote.quit();
         Ok(())
     }
 }
 
 impl Mv {
+    /// The new path. A user may be left out of its URL.
+    fn target(&self, from: &Location) -> Result<Vec<u8>> {
+        if !self.to.contains("://") {
+            return Ok(self.to.clone().into_bytes());
+        }
+        let to = self.reach.location(&self.to).map_err(refused)?;
+        let is_user = to.user == from.user || !self.to.contains('@');
+        if (&to.host, to.port) == (&from.host, from.port) && is_user {
+            return Ok(to.path);
+        }
+        Err(refused(
+            "a file is renamed on its server, and the new path is one of another server or user: nothing was changed. `verbena cp URL URL` copies between servers",
+        ))
+    }
+
     /// Renames it.
     pub fn run(self) -> Result<()> {
-        let (mut remote, location) = connect(&self.reach, &self.url)?;
-        remote.rename(&location.path, self.to.as_bytes())?;
+        let location = self.reach.location(&self.url).map_err(refused)?;
+        let to = self.target(&location)?;
+        let mut remote = Remote::connect(&location, self.reach.timeout())?;
+        remote.rename(&location.path, &to)?;
         remote.quit();
         Ok(())
     }
