@@ -31,6 +31,7 @@ mod streams;
 mod tcp;
 mod tree;
 mod tuner;
+mod udp;
 mod walk;
 
 pub use change::Change;
@@ -62,4 +63,9 @@ pub use store::{Room, Store};
 pub use streams::{Arrived, Arriving, Later, Links, Maker};
 pub use tree::{Hash, chunk_count, chunk_hash, chunk_length, root};
 pub use tuner::{Decision, LOOK_EVERY, Sample, Step, Tuner, TunerSettings, Why};
+#[cfg(feature = "fuzzing")]
+pub use udp::udp_packet;
+pub use udp::{
+    DatagramError, DatagramRules, Datagrams, LONGEST_BODY, LONGEST_DATAGRAM, Opener, Sealer, SessionSecret, UdpSide,
+};
 pub use walk::Walk;

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test that cannot go on fails the test")]
 
 mod channels;
+mod datagram_link;
+mod datagrams;
 mod descriptors;
 mod faults;
 mod hostile;
