@@ -268,7 +268,7 @@ impl Machine {
             "SPAS",
             "SPOR",
             "TCON",
-            "TPRT descriptor,tcp,quic",
+            "TPRT descriptor,tcp,quic,udp",
             "TVFS",
             "UTF8",
             "XSHA256",

@@ -16,7 +16,7 @@ pub(crate) fn make(
     numbers: u16,
     most: Duration,
 ) -> std::io::Result<Box<dyn Channel>> {
-    let Endpoint { channel, address, token, fingerprint } = *endpoint;
+    let Endpoint { channel, address, token, fingerprint, .. } = *endpoint;
     let (local, other) = (canonical(local), canonical(address.ip()));
     // What is loopback for a client on this machine leads to no other one.
     let here = (local.is_ipv4() == other.is_ipv4() && (!local.is_loopback() || other.is_loopback())).then_some(local);

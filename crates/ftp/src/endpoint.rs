@@ -1,8 +1,9 @@
-//! The endpoints of a session as the answer to `TPRT` writes them: `(tcp |||41234| TOKEN) (quic |||41235| TOKEN FINGERPRINT)`.
+//! The endpoints of a session as the answer to `TPRT` writes them: `(tcp |||41234| TOKEN) (quic |||41235| TOKEN FINGERPRINT)
+//! (udp |||41236| TOKEN SECRET)`.
 
 use std::net::{IpAddr, SocketAddr};
 
-use verbena_transfer::Endpoint;
+use verbena_transfer::{ChannelKind, Endpoint};
 
 fn digits(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -26,10 +27,10 @@ pub(crate) fn written(endpoints: &[Endpoint]) -> String {
 }
 
 fn one(endpoint: &Endpoint) -> String {
-    let Endpoint { channel, address, token, fingerprint } = endpoint;
+    let Endpoint { channel, address, token, fingerprint, secret } = endpoint;
     let mut text = format!("{channel} |||{}| {}", address.port(), digits(token));
-    if let Some(fingerprint) = fingerprint {
-        text.push_str(&format!(" {}", digits(fingerprint)));
+    if let Some(of_channel) = fingerprint.or(*secret) {
+        text.push_str(&format!(" {}", digits(&of_channel)));
     }
     text
 }
@@ -50,26 +51,33 @@ pub(crate) fn read(reply: &str, host: IpAddr) -> Option<Vec<Endpoint>> {
 fn parse(inside: &str, host: IpAddr) -> Option<Endpoint> {
     let (channel, rest) = inside.split_once(" |||")?;
     let (port, secrets) = rest.split_once("| ")?;
-    let (token, fingerprint) = match secrets.split_once(' ') {
-        Some((token, fingerprint)) => (token, Some(bytes(fingerprint)?)),
+    let (token, of_channel) = match secrets.split_once(' ') {
+        Some((token, of_channel)) => (token, Some(bytes(of_channel)?)),
         None => (secrets, None),
     };
     let address = SocketAddr::new(host, port.parse().ok()?);
-    Some(Endpoint { channel: channel.parse().ok()?, address, token: bytes(token)?, fingerprint })
+    let channel = channel.parse().ok()?;
+    let (fingerprint, secret) = if channel == ChannelKind::Udp { (None, of_channel) } else { (of_channel, None) };
+    Some(Endpoint { channel, address, token: bytes(token)?, fingerprint, secret })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use verbena_transfer::ChannelKind;
 
     #[test]
     fn an_endpoint_comes_back() {
         let host = IpAddr::from([127, 0, 0, 1]);
-        let tcp =
-            Endpoint { channel: ChannelKind::Tcp, address: (host, 41234).into(), token: [0xa7; 16], fingerprint: None };
+        let tcp = Endpoint {
+            channel: ChannelKind::Tcp,
+            address: (host, 41234).into(),
+            token: [0xa7; 16],
+            fingerprint: None,
+            secret: None,
+        };
         let quic = Endpoint { channel: ChannelKind::Quic, fingerprint: Some([0x1b; 32]), ..tcp };
-        for endpoints in [vec![tcp], vec![quic], vec![tcp, quic]] {
+        let udp = Endpoint { channel: ChannelKind::Udp, secret: Some([0x2c; 32]), ..tcp };
+        for endpoints in [vec![tcp], vec![quic], vec![udp], vec![tcp, quic, udp]] {
             let reply = format!("229 Entering Transfer Mode {}", written(&endpoints));
             assert_eq!(read(&reply, host), Some(endpoints), "{reply}");
         }

@@ -59,6 +59,12 @@ impl Offer {
         self
     }
 
+    /// Leaves out what two servers do not have with each other. `None` if there is nothing else.
+    pub(crate) fn for_servers(mut self) -> Option<Offer> {
+        self.channels.retain(|kind| kind.is_for_servers());
+        (!self.channels.is_empty()).then_some(self)
+    }
+
     /// Whether a server's answer has nothing that was not offered.
     pub(crate) fn has(&self, endpoints: &[Endpoint]) -> bool {
         let is_offered = endpoints.iter().all(|endpoint| self.channels.contains(&endpoint.channel));
@@ -91,20 +97,21 @@ impl Offer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ChannelKind::{Descriptor, Quic, Tcp};
+    use ChannelKind::{Descriptor, Quic, Tcp, Udp};
 
     fn endpoint(channel: ChannelKind) -> Endpoint {
-        Endpoint { channel, address: ([127, 0, 0, 1], 1).into(), token: [0; 16], fingerprint: None }
+        Endpoint { channel, address: ([127, 0, 0, 1], 1).into(), token: [0; 16], fingerprint: None, secret: None }
     }
 
     #[test]
     fn with_tls_nothing_in_clear_is_offered_or_taken() {
         let offer = Offer::of(&[], true, false).unwrap();
-        assert_eq!(offer.argument(), "quic");
-        assert!(offer.has(&[endpoint(Quic)]));
+        assert_eq!(offer.argument(), "quic+udp");
+        assert!(offer.has(&[endpoint(Quic)]) && offer.has(&[endpoint(Udp), endpoint(Quic)]));
         assert!(!offer.has(&[endpoint(Tcp)]) && !offer.has(&[endpoint(Quic), endpoint(Tcp)]));
         assert!(offer.reason(&[Quic]).unwrap().contains("with TLS"));
         assert_eq!(Offer::of(&[Tcp, Quic], true, false).unwrap().argument(), "quic");
+        assert_eq!(Offer::of(&[Udp, Tcp], true, false).unwrap().argument(), "udp");
         assert!(matches!(Offer::of(&[Tcp], true, false), Err(CopyError::NoChannel(names)) if names == "tcp"));
         // On one machine nothing is between the two.
         assert_eq!(Offer::of(&[Tcp], true, true).unwrap().argument(), "tcp");
@@ -112,7 +119,7 @@ mod tests {
 
     #[test]
     fn what_is_named_is_an_order_and_what_is_not_is_one_session() {
-        assert_eq!(Offer::of(&[], false, false).unwrap().argument(), "tcp+quic");
+        assert_eq!(Offer::of(&[], false, false).unwrap().argument(), "tcp+quic+udp");
         assert_eq!(Offer::of(&[Quic, Tcp], false, false).unwrap().argument(), "quic,tcp");
         let named = Offer::of(&[Quic, Tcp], false, false).unwrap();
         assert!(named.has(&[endpoint(Tcp)]) && !named.has(&[endpoint(Tcp), endpoint(Quic)]));
@@ -122,12 +129,12 @@ mod tests {
     #[test]
     fn descriptors_are_offered_on_one_machine_and_first() {
         let mut offer = Offer::of(&[], true, true).unwrap();
-        assert_eq!(offer.argument(), "descriptor,tcp+quic");
+        assert_eq!(offer.argument(), "descriptor,tcp+quic+udp");
         assert!(offer.has(&[endpoint(Descriptor)]) && offer.has(&[endpoint(Tcp), endpoint(Quic)]));
         assert!(!offer.has(&[endpoint(Descriptor), endpoint(Tcp)]));
         assert!(offer.reason(&[Descriptor]).unwrap().contains("one user"));
         // It may be that they turn out not to work.
-        assert!(offer.drop_local() && offer.argument() == "tcp+quic" && !offer.has(&[endpoint(Descriptor)]));
+        assert!(offer.drop_local() && offer.argument() == "tcp+quic+udp" && !offer.has(&[endpoint(Descriptor)]));
         assert!(!Offer::of(&[], false, false).unwrap().has(&[endpoint(Descriptor)]));
         assert!(matches!(Offer::of(&[Descriptor], false, false), Err(CopyError::NoChannel(_))));
         assert!(!Offer::of(&[Descriptor], false, true).unwrap().drop_local());

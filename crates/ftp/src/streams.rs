@@ -46,7 +46,7 @@ impl Machine {
     ) {
         self.close_listener();
         let other = from.unwrap_or(self.settings.peer);
-        let fits = |kind: &ChannelKind| self.fits(*kind, other, login);
+        let fits = |kind: &ChannelKind| self.fits(*kind, other, login) && (from.is_none() || kind.is_for_servers());
         let groups = channels.iter().map(|names| group(names, fits)).filter(|group| !group.is_empty());
         let channels: Vec<Vec<ChannelKind>> = groups.collect();
         if channels.is_empty() {
@@ -71,6 +71,9 @@ impl Machine {
         if !endpoints.iter().all(|endpoint| self.fits(endpoint.channel, endpoint.address.ip(), login)) {
             return self
                 .reply(504, "Behind PROT P no channel is in clear between machines; descriptor is for one machine.");
+        }
+        if !endpoints.iter().all(|endpoint| endpoint.channel.is_for_servers()) {
+            return self.reply(504, "Two servers have no udp with each other.");
         }
         self.data = Some(DataPlace::Session);
         self.actions.push(Action::ConnectSession { endpoints: endpoints.to_vec(), first, most });

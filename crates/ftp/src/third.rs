@@ -62,7 +62,8 @@ pub fn copy_between(options: &BetweenOptions, report: &mut dyn FnMut(&Progress) 
     let (there, back) = (seen_by(&mut pair.from, &mut pair.to)?, seen_by(&mut pair.to, &mut pair.from)?);
     let is_near = there == back || (there.is_loopback() && back.is_loopback());
     let is_private = options.from.tls.is_some() || options.to.tls.is_some();
-    let mut offer = Offer::of(&options.channels, is_private, is_near)?;
+    let offer = Offer::of(&options.channels, is_private, is_near)?.for_servers();
+    let mut offer = offer.ok_or_else(|| CopyError::NoThird("two servers have no udp with each other".into()))?;
     if options.streams.is_some() && options.channels.is_empty() {
         offer.drop_local();
     }

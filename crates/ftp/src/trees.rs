@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use verbena_transfer::{
     Arriving, CHUNK_BYTES, Channel, ChannelKind, DescriptorListener, DescriptorListening, Endpoint, Later, Links,
     Progress, QuicListener, QuicListening, Root, SessionSettings, Sources, Store, Summary, Token, TunerSettings,
-    VirtualPath, Walk, receive, send, take_hello,
+    UdpListener, UdpListening, VirtualPath, Walk, receive, send, take_hello,
 };
 
 use crate::address::canonical;
@@ -36,6 +36,7 @@ pub(crate) enum Listener {
     Descriptor(DescriptorListener),
     Tcp(TcpListener),
     Quic(QuicListener),
+    Udp(UdpListener),
 }
 
 /// Where the streams of a session come from: one place for each channel, at least one.
@@ -74,24 +75,30 @@ pub(crate) fn ask(
     let mut token = [0; 16];
     getrandom::fill(&mut token).ok()?;
     let listen_over = |channel: &ChannelKind| {
-        let (listener, address, fingerprint) = match channel {
+        let (listener, address, fingerprint, secret) = match channel {
             ChannelKind::Descriptor => {
                 let listener = DescriptorListener::bind(&token).ok()?;
-                (Listener::Descriptor(listener), SocketAddr::new(host, 0), None)
+                (Listener::Descriptor(listener), SocketAddr::new(host, 0), None, None)
             }
             ChannelKind::Tcp => {
                 let listener = listen()?;
                 let address = listener.local_addr().ok()?;
-                (Listener::Tcp(listener), address, None)
+                (Listener::Tcp(listener), address, None, None)
             }
             ChannelKind::Quic => {
                 let mut ports = ports.cloned().unwrap_or(0..=0);
                 let bound = ports.find_map(|port| QuicListener::bind(SocketAddr::new(host, port)).ok())?;
                 let (address, fingerprint) = (bound.address().ok()?, bound.fingerprint());
-                (Listener::Quic(bound), address, Some(fingerprint))
+                (Listener::Quic(bound), address, Some(fingerprint), None)
+            }
+            ChannelKind::Udp => {
+                let mut ports = ports.cloned().unwrap_or(0..=0);
+                let bound = ports.find_map(|port| UdpListener::bind(SocketAddr::new(host, port)).ok())?;
+                let (address, secret) = (bound.address().ok()?, bound.secret());
+                (Listener::Udp(bound), address, None, Some(secret))
             }
         };
-        Some((listener, Endpoint { channel: *channel, address, token, fingerprint }))
+        Some((listener, Endpoint { channel: *channel, address, token, fingerprint, secret }))
     };
     let mut works = groups.iter().map(|group| group.iter().filter_map(listen_over).collect::<Vec<_>>());
     works.find(|listeners| !listeners.is_empty())
@@ -200,6 +207,7 @@ pub(crate) async fn run(
 struct Listening {
     accepting: JoinSet<()>,
     quic: Vec<QuicListening>,
+    udp: Vec<UdpListening>,
     descriptors: Vec<DescriptorListening>,
 }
 
@@ -223,6 +231,10 @@ fn listen(
             Listener::Quic(listener) => {
                 let started = listener.start(endpoint.token, numbers, allowed, handed_on);
                 listening.quic.push(started.map_err(|_| TransferError::NoConnection)?);
+            }
+            Listener::Udp(listener) => {
+                let started = listener.start(endpoint.token, numbers, allowed, handed_on);
+                listening.udp.push(started.map_err(|_| TransferError::NoConnection)?);
             }
             Listener::Tcp(listener) => {
                 let keepalive = socket2::TcpKeepalive::new().with_time(one.shared.options.stall_timeout);

@@ -12,11 +12,13 @@ pub enum ChannelKind {
     Tcp,
     /// QUIC connections, encrypted.
     Quic,
+    /// Datagrams, encrypted, whose rate loss and delay lower.
+    Udp,
 }
 
 impl ChannelKind {
     /// All of them, in the order in which they are liked.
-    pub const ALL: [ChannelKind; 3] = [ChannelKind::Descriptor, ChannelKind::Tcp, ChannelKind::Quic];
+    pub const ALL: [ChannelKind; 4] = [ChannelKind::Descriptor, ChannelKind::Tcp, ChannelKind::Quic, ChannelKind::Udp];
 
     /// Whether it is for two processes of one machine.
     pub fn is_local(self) -> bool {
@@ -25,7 +27,12 @@ impl ChannelKind {
 
     /// Whether nobody between the two sides can read it.
     pub fn is_encrypted(self) -> bool {
-        self == ChannelKind::Quic
+        matches!(self, ChannelKind::Quic | ChannelKind::Udp)
+    }
+
+    /// Whether two servers may have it with each other. The secret by which `udp` is sealed would go over the control connections of both, of which one may be in clear (rule T2).
+    pub fn is_for_servers(self) -> bool {
+        self != ChannelKind::Udp
     }
 
     /// Its name.
@@ -34,6 +41,7 @@ impl ChannelKind {
             ChannelKind::Descriptor => "descriptor",
             ChannelKind::Tcp => "tcp",
             ChannelKind::Quic => "quic",
+            ChannelKind::Udp => "udp",
         }
     }
 }
@@ -46,7 +54,7 @@ impl fmt::Display for ChannelKind {
 
 /// A name that no channel has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no channel: descriptor, tcp and quic are")]
+#[error("{0:?} is no channel: descriptor, tcp, quic and udp are")]
 pub struct UnknownChannel(pub String);
 
 impl FromStr for ChannelKind {

@@ -1,5 +1,6 @@
 //! Where the streams of a session are made, and how: what the answer to `TPRT` says.
 
+use std::io::Error;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use crate::channel_kind::ChannelKind;
 use crate::descriptor::DescriptorStream;
 use crate::quic::{Fingerprint, QuicStream};
 use crate::rules::CHUNK_BYTES;
+use crate::udp::{SessionSecret, UdpStream};
 
 /// An endpoint of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,25 +20,31 @@ pub struct Endpoint {
     pub address: SocketAddr,
     /// The secret of the session (rule T1).
     pub token: Token,
-    /// The certificate of the other side, for channels that are encrypted (rule T2).
+    /// The certificate of the other side, for the channel `quic` (rule T2).
     pub fingerprint: Option<Fingerprint>,
+    /// What both sides seal by, for the channel `udp` (rule T2).
+    pub secret: Option<SessionSecret>,
 }
 
 impl Endpoint {
     /// Makes the stream of a number, of so many that there may be.
     pub fn make(&self, number: u16, streams: u16, most: Duration) -> std::io::Result<Box<dyn Channel>> {
         let hello = hello(self.token, number, streams, CHUNK_BYTES as u32);
-        match (self.channel, self.fingerprint) {
-            (ChannelKind::Descriptor, _) => Ok(Box::new(DescriptorStream::connect(&self.token, &hello)?)),
-            (ChannelKind::Tcp, _) => {
+        match self.channel {
+            ChannelKind::Descriptor => Ok(Box::new(DescriptorStream::connect(&self.token, &hello)?)),
+            ChannelKind::Tcp => {
                 let mut stream = TcpStream::connect_timeout(&self.address, most)?;
                 write_frame(&mut stream, &hello, b"")?;
                 Ok(Box::new(stream))
             }
-            (ChannelKind::Quic, Some(pinned)) => {
+            ChannelKind::Quic => {
+                let pinned = self.fingerprint.ok_or_else(|| Error::other("the other side named no certificate"))?;
                 Ok(Box::new(QuicStream::connect(None, self.address, pinned, &hello, most)?))
             }
-            (ChannelKind::Quic, None) => Err(std::io::Error::other("the other side named no certificate")),
+            ChannelKind::Udp => {
+                let secret = self.secret.ok_or_else(|| Error::other("the other side named no secret"))?;
+                Ok(Box::new(UdpStream::connect(self.address, secret, &hello, most)?))
+            }
         }
     }
 }

@@ -66,6 +66,7 @@ pub use tuner::{Decision, LOOK_EVERY, Sample, Step, Tuner, TunerSettings, Why};
 #[cfg(feature = "fuzzing")]
 pub use udp::udp_packet;
 pub use udp::{
-    DatagramError, DatagramRules, Datagrams, LONGEST_BODY, LONGEST_DATAGRAM, Opener, Sealer, SessionSecret, UdpSide,
+    DatagramError, DatagramRules, Datagrams, LONGEST_BODY, LONGEST_DATAGRAM, Opener, Sealer, SessionSecret,
+    UdpListener, UdpListening, UdpSide, UdpStream,
 };
 pub use walk::Walk;

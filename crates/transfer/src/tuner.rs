@@ -7,8 +7,8 @@
 //!      +----------- ten seconds later ----------------------------------------------------------------- Rest
 //! ```
 //! The channel is a thing that a round may change, too. A session begins on the first of its channels, the one that takes the least processor
-//! time. Where TCP loses packets, the round that ends the growth is followed by one on the next channel with as many streams; it
-//! keeps the channel or goes back by the same tenth. A channel that did not pay gets its next trial a minute later at the earliest, one
+//! time. Where packets are lost, the round that ends the growth is followed by one on the next channel of the session with as many streams; it
+//! keeps the channel or goes back by the same tenth, and a later look may try the one behind that: `udp` comes last, and stays only if it measures better. A channel that did not pay gets its next trial a minute later at the earliest, one
 //! that cannot be reached none.
 //!
 //! The machine reads no clock and no socket: the caller hands it samples of what the link did. A time in which the sender
@@ -29,7 +29,7 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(10);
 const PAYS: f64 = 1.1;
 /// More than one packet in so many sent again ends the growth.
 const MOST_AGAIN: u64 = 50;
-/// On TCP, more than one packet in so many sent again makes another channel worth a trial.
+/// More than one packet in so many sent again makes the next channel worth a trial.
 const LOSSY: u64 = 2000;
 /// Time between two trials of one channel.
 const TRY_EVERY: Duration = Duration::from_secs(60);
@@ -84,7 +84,7 @@ pub enum Why {
     SentAgain,
     /// No further stream could be made.
     Refused,
-    /// TCP loses packets: a channel that stands it better is tried.
+    /// Packets are lost: a channel that stands it better is tried.
     Lossy,
     /// No stream of the channel could be made.
     Unreachable,
@@ -139,7 +139,8 @@ impl fmt::Display for Decision {
             Why::NoGain => "it is no tenth more",
             Why::SentAgain => "more than one packet in fifty was lost",
             Why::Refused => "no further stream could be made",
-            Why::Lossy => "packets are lost, which TCP takes for a full link",
+            Why::Lossy if self.channel == ChannelKind::Tcp => "packets are lost, which TCP takes for a full link",
+            Why::Lossy => "packets are lost, which its congestion control takes for a full link",
             Why::Unreachable => "no stream of it could be made",
             Why::Most => "no more are allowed",
         };
@@ -427,10 +428,12 @@ impl Tuner {
 
     /// Another channel that may do better than the one that was measured.
     fn worth_a_trial(&self, now: Time) -> Option<usize> {
-        let is_lossy = self.channel() == ChannelKind::Tcp && self.sum.again * LOSSY > self.sum.packets;
+        let is_lossy = self.sum.again * LOSSY > self.sum.packets;
         let is_due = |other: &Candidate| other.tried.is_none_or(|tried| now.since(tried) >= TRY_EVERY);
-        let fits = |other: &Candidate| other.kind != ChannelKind::Tcp && other.most >= self.streams && is_due(other);
-        self.candidates.iter().position(fits).filter(|_| is_lossy)
+        // Those behind stand losses better, and take more processor time.
+        let behind = self.candidates.iter().enumerate().skip(self.channel + 1);
+        let mut fits = behind.filter(|(_, other)| other.most >= self.streams && is_due(other));
+        fits.next().map(|(index, _)| index).filter(|_| is_lossy)
     }
 
     /// Ends the trial of a channel.

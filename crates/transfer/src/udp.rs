@@ -11,16 +11,21 @@
 //! by one thread.
 
 mod arriving;
+mod listener;
 mod machine;
 mod pace;
 mod packet;
 mod ranges;
 mod seal;
 mod sending;
+mod shared;
+mod socket;
 
+pub use listener::{UdpListener, UdpListening};
 pub(crate) use machine::WINDOW;
 pub use machine::{DatagramError, DatagramRules, Datagrams};
 pub use packet::LONGEST_BODY;
 #[cfg(feature = "fuzzing")]
 pub use packet::udp_packet;
 pub use seal::{LONGEST_DATAGRAM, Opener, Sealer, SessionSecret, UdpSide};
+pub use shared::UdpStream;

@@ -54,7 +54,7 @@ pub struct Command {
     /// Connections that carry files at once: 1 to 16. Without it, connections are added while they pay.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=16))]
     streams: Option<u16>,
-    /// What files go over: tcp; quic, which is encrypted; or descriptor, by which a server of this user on this machine copies from the files themselves, over
+    /// What files go over: tcp; quic or udp, which are encrypted; or descriptor, by which a server of this user on this machine copies from the files themselves, over
     /// one connection. Several, with commas between them, are tried in their order. Without it, what both sides have and may use is measured on the files, and
     /// the best is kept; with --tls nothing goes in clear between machines.
     #[arg(long, value_name = "CHANNEL", value_delimiter = ',', value_parser = str::parse::<ChannelKind>)]
@@ -335,12 +335,12 @@ impl Command {
         }
         if self.streams.is_some() && self.channel == [ChannelKind::Descriptor] {
             return Err(files::refused(
-                "--channel descriptor copies over one connection, and --streams is for tcp and quic: nothing was sent. Leave out one of the two",
+                "--channel descriptor copies over one connection, and --streams is for tcp, quic and udp: nothing was sent. Leave out one of the two",
             ));
         }
         if self.limit.is_some() && self.channel == [ChannelKind::Descriptor] {
             return Err(files::refused(
-                "--channel descriptor copies on this machine, where no rate is kept: nothing was sent. Leave out --limit, or name tcp or quic",
+                "--channel descriptor copies on this machine, where no rate is kept: nothing was sent. Leave out --limit, or name tcp, quic or udp",
             ));
         }
         Ok(())

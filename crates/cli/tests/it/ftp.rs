@@ -117,9 +117,25 @@ fn a_single_file_takes_the_channel() {
         let again: Value = serde_json::from_slice(&run(&["--channel", "quic", from, to]).stdout).unwrap();
         assert_eq!(again["bytes"], 0, "{again}");
     }
+    // The channel says what slows it down.
+    for (from, to, found) in
+        [("a", &*there("by-udp"), "served/by-udp"), (&there("by-udp"), "here/by-udp", "here/by-udp")]
+    {
+        let output = run(&["--channel", "udp", from, to]);
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        assert!(output.status.success() && said["channel"] == "udp", "{output:?}");
+        // The side that sends knows it.
+        let about = said["notes"].to_string().contains("udp with a rate of its own, which loss and delay lower");
+        assert_eq!(about, from == "a", "{said}");
+        assert!(std::fs::read(at(found)).unwrap() == bytes);
+    }
+    let mut explain = verbena(&["cp", "--explain", "--channel", "udp", "a", &there("by-udp")]);
+    let explained = explain.current_dir(directory.path()).output().unwrap();
+    let text = [explained.stdout, explained.stderr].concat();
+    assert!(String::from_utf8_lossy(&text).contains("by udp to begin with"), "{}", String::from_utf8_lossy(&text));
     // Without a channel, what was chosen is said, and why.
     for (more, found, why) in [
-        (&["--streams", "2"][..], "tcp", "quic where packets are lost and it pays"),
+        (&["--streams", "2"][..], "tcp", "quic or udp where packets are lost and it pays"),
         (&[], "descriptor", "both sides are on this machine and of one user"),
     ] {
         let chosen: Value = serde_json::from_slice(&run(&[more, &["a", &there(found)]].concat()).stdout).unwrap();

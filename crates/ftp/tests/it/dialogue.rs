@@ -297,16 +297,16 @@ fn bytes_behind_auth_in_clear_close() {
 /// What a client at an address gets of all channels, by whether its data is private and its rate limited.
 #[test]
 fn channels_are_those_that_may_be_used() {
-    use ChannelKind::{Descriptor, Quic, Tcp};
-    let all = "TPRT descriptor,tcp+quic 1-16";
+    use ChannelKind::{Descriptor, Quic, Tcp, Udp};
+    let all = "TPRT descriptor,tcp+quic+udp 1-16";
     for (peer, is_private, rate, found) in [
-        ("192.0.2.9", false, None, vec![vec![Tcp, Quic]]),
-        ("192.0.2.9", true, None, vec![vec![Quic]]),
-        ("192.0.2.1", false, None, vec![vec![Descriptor], vec![Tcp, Quic]]),
-        ("192.0.2.1", true, None, vec![vec![Descriptor], vec![Tcp, Quic]]),
-        ("127.0.0.1", true, None, vec![vec![Descriptor], vec![Tcp, Quic]]),
+        ("192.0.2.9", false, None, vec![vec![Tcp, Quic, Udp]]),
+        ("192.0.2.9", true, None, vec![vec![Quic, Udp]]),
+        ("192.0.2.1", false, None, vec![vec![Descriptor], vec![Tcp, Quic, Udp]]),
+        ("192.0.2.1", true, None, vec![vec![Descriptor], vec![Tcp, Quic, Udp]]),
+        ("127.0.0.1", true, None, vec![vec![Descriptor], vec![Tcp, Quic, Udp]]),
         // What is copied passes no rate.
-        ("192.0.2.1", false, Some(1000), vec![vec![Tcp, Quic]]),
+        ("192.0.2.1", false, Some(1000), vec![vec![Tcp, Quic, Udp]]),
     ] {
         let mut script = Script::new(Settings { peer: peer.parse().unwrap(), tls: Tls::Allowed, ..settings() });
         if is_private {

@@ -112,7 +112,7 @@ fn a_copy_is_no_faster_than_it_is_to_be() {
         assert_eq!(copies(), 1 << 20, "{what}");
         assert!(began.elapsed() >= least, "{what} took {:?}", began.elapsed());
     };
-    for (nth, channel) in [ChannelKind::Tcp, ChannelKind::Quic].into_iter().enumerate() {
+    for (nth, channel) in [ChannelKind::Tcp, ChannelKind::Quic, ChannelKind::Udp].into_iter().enumerate() {
         let place = |name: &str| directory.path().join(format!("root/{name}{nth}"));
         std::fs::create_dir_all(place("up")).unwrap();
         let up = || {

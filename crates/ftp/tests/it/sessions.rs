@@ -88,6 +88,8 @@ fn a_tree_goes_over_the_channel_that_the_client_likes_best() {
         (vec![ChannelKind::Quic], "quic"),
         (vec![ChannelKind::Quic, ChannelKind::Tcp], "quic"),
         (vec![ChannelKind::Tcp, ChannelKind::Quic], "tcp"),
+        (vec![ChannelKind::Udp], "udp"),
+        (vec![ChannelKind::Udp, ChannelKind::Quic], "udp"),
         (vec![ChannelKind::Descriptor, ChannelKind::Tcp], "descriptor"),
         (vec![], "tcp"),
     ] {
@@ -101,7 +103,7 @@ fn a_tree_goes_over_the_channel_that_the_client_likes_best() {
             assert_eq!((sent.files, sent.failures), (5, vec![]));
             assert!(sent.notes[0].starts_with(found), "{:?}", sent.notes);
             assert_eq!(sent.channel.map(ChannelKind::name), Some(found));
-            let why = if found == "descriptor" { "of one user" } else { "quic where packets are lost" };
+            let why = if found == "descriptor" { "of one user" } else { "quic or udp where packets are lost" };
             assert_eq!(sent.notes[0].contains(why), channels.is_empty(), "{:?}", sent.notes);
             assert!(streams.is_none_or(|streams| sent.streams == streams), "{}", sent.streams);
             let mut get = CopyOptions { direction: Direction::Get, local: back.clone(), ..put };
@@ -220,7 +222,7 @@ fn strangers_at_the_port_of_a_session_hold_up_nobody() {
     std::fs::write(directory.path().join("tree/a"), "secret").unwrap();
     let server = Running::start(options(directory.path()));
     let mut client = Client::anonymous(server.address);
-    assert!(client.expect("FEAT", "211").contains(" TPRT descriptor,tcp,quic\r\n"));
+    assert!(client.expect("FEAT", "211").contains(" TPRT descriptor,tcp,quic,udp\r\n"));
     client.expect("TPRT verbs,xdp 1", "504");
     client.expect("TPRT tcp 17", "501");
     client.expect("TPRT tcp 4-2", "501");

@@ -126,7 +126,7 @@ impl Arriving {
         self.next - self.ready.len() as u64 + WINDOW
     }
 
-    /// Whether the other side is to be told that it may send more.
+    /// Whether a packet is due that lets the other side send more.
     pub(crate) fn is_grant_due(&self) -> bool {
         self.grant() >= self.told + WINDOW / 4
     }
@@ -135,12 +135,12 @@ impl Arriving {
         self.ack_at
     }
 
-    /// The highest numbers that have arrived, at most so many ranges.
+    /// The highest numbers that have arrived, as at most `most` ranges.
     pub(crate) fn ranges(&self, most: usize) -> Vec<(u64, u64)> {
         self.packets.highest().take(most).collect()
     }
 
-    /// All that is known is told: what the other side may send.
+    /// A packet goes that acknowledges everything: the offset that it grants.
     pub(crate) fn tell(&mut self) -> u64 {
         (self.to_ack, self.ack_at) = (0, None);
         self.told = self.told.max(self.grant());

@@ -21,6 +21,8 @@ const FEW_RANGES: usize = 4;
 /// A silence of so long ends the stream; packets that ask whether the other side is there keep it from one.
 const SILENCE: Duration = Duration::from_secs(60);
 const PING_EVERY: Duration = Duration::from_secs(10);
+/// Bytes that a writer that waits for room is woken for.
+const ROOM: usize = 64 << 10;
 /// How often a side that has closed says so to one that still sends.
 const MOST_FAREWELLS: u32 = 16;
 
@@ -114,6 +116,11 @@ impl Datagrams {
     /// Whether there is something to read.
     pub fn has_bytes(&self) -> bool {
         self.arriving.has_bytes()
+    }
+
+    /// Whether there is room for a good many bytes.
+    pub fn has_room(&self) -> bool {
+        self.sending.room() >= ROOM
     }
 
     /// Whether every byte of the other side was read, and it ends there.

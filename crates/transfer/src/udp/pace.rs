@@ -26,15 +26,15 @@ use super::DatagramRules;
 
 /// Bytes of a packet, for the least that is sent.
 const PACKET: f64 = 1352.0;
-/// More than one packet in so many lost slows it down.
+/// The part of the packets that may be lost of an empty queue.
 const MOST_LOST: f64 = 1.0 / 50.0;
 /// Bytes per second before the first round trip is known, at least, and at most.
 const FIRST: f64 = 10.0 * PACKET / 0.1;
 const LEAST: f64 = 2.0 * PACKET / 0.2;
 const MOST: f64 = 1e10;
-/// A queue is a shortest round trip of a round that is longer than the shortest of all by a quarter, and by so much at least.
+/// The least queue: how much longer than the shortest of all the shortest round trip of a round is. It is a quarter where that is more.
 const QUEUE: Duration = Duration::from_millis(3);
-/// It is not empty where the mean round trip is longer by a tenth, and by so much at least.
+/// The same of the mean round trip, where the queue counts as not empty. It is a tenth where that is more.
 const NOT_EMPTY: Duration = Duration::from_millis(1);
 /// Rounds with a queue, one behind the other, by which this stream's part of it has gone.
 const OWN_QUEUE: u32 = 12;
@@ -94,7 +94,7 @@ struct Round {
     shortest: Option<Duration>,
     /// The sum and the number of its round trips.
     trips: (Duration, u32),
-    /// Whether there was nothing to send for a part of it.
+    /// Whether the sender ran dry in it.
     is_idle: bool,
 }
 
@@ -175,7 +175,7 @@ impl Pace {
         self.credit -= bytes as f64;
     }
 
-    /// There was nothing to send.
+    /// The sender has run dry.
     pub(crate) fn idle(&mut self) {
         self.round.is_idle = true;
     }

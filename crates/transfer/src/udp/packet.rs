@@ -136,7 +136,7 @@ mod tests {
         for end in 0..HEAD + 3 * RANGE {
             assert_eq!(Packet::read(&body[..end]), None, "{end}");
         }
-        // A flag that is none, ranges in another order or empty, and bytes beyond the last offset.
+        // An unknown flag, ranges in another order or empty, and bytes beyond the last offset.
         for (at, byte) in [(0, 8), (HEAD + RANGE, 2), (HEAD + RANGE + 8, 7), (17, 255)] {
             let mut strange = body.clone();
             strange[at] = byte;

@@ -46,7 +46,7 @@ impl Ranges {
         }
     }
 
-    /// Drops the lowest ones beyond so many: the number behind the last of them.
+    /// Drops the lowest ones until `most` are left: the number behind the last of them.
     pub(crate) fn keep(&mut self, most: usize) -> Option<u64> {
         let mut dropped = None;
         while self.0.len() > most {

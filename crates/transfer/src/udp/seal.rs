@@ -134,6 +134,11 @@ impl Opener {
     }
 }
 
+/// The name that a datagram bears.
+pub(crate) fn name_of(datagram: &[u8]) -> Option<u64> {
+    (datagram.len() >= HEADER + TAG).then(|| word(datagram, 0))
+}
+
 fn word(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);
@@ -160,7 +165,7 @@ mod tests {
         let (maker, listener) = (UdpSide::Maker(5), UdpSide::Listener(5, 6));
         for number in [0, 1, (1 << 24) - 1, 1 << 24, 5 << 24, 1 << 24] {
             let datagram = sealed(maker, number, b"the body");
-            assert_eq!(word(&datagram, 0), 5);
+            assert_eq!(name_of(&datagram), Some(5));
             let mut opener = Opener::new(&SECRET, maker);
             assert_eq!(opener.open(&mut datagram.clone()), Some((number, &b"the body"[..])));
             for bit in 0..datagram.len() * 8 {

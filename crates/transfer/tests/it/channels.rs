@@ -44,7 +44,8 @@ fn listening() -> ([Endpoint; 2], Arriving, QuicListening) {
     let (handed_on, arriving) = std::sync::mpsc::channel::<(u16, Box<dyn Channel>)>();
     let quic = QuicListener::bind((loopback, 0).into()).unwrap();
     let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-    let endpoint = |channel, address, fingerprint| Endpoint { channel, address, token: TOKEN, fingerprint };
+    let endpoint =
+        |channel, address, fingerprint| Endpoint { channel, address, token: TOKEN, fingerprint, secret: None };
     let endpoints = [
         endpoint(ChannelKind::Tcp, slow_relay(tcp.local_addr().unwrap(), 2 << 10), None),
         endpoint(ChannelKind::Quic, quic.address().unwrap(), Some(quic.fingerprint())),

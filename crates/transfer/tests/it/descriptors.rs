@@ -24,7 +24,7 @@ fn pair() -> (Box<dyn Channel>, Box<dyn Channel>) {
     let (handed_on, arriving) = std::sync::mpsc::channel();
     let _listening = DescriptorListener::bind(&token).unwrap().start(token, 1, handed_on).unwrap();
     let address = ([127, 0, 0, 1], 0).into();
-    let endpoint = Endpoint { channel: ChannelKind::Descriptor, address, token, fingerprint: None };
+    let endpoint = Endpoint { channel: ChannelKind::Descriptor, address, token, fingerprint: None, secret: None };
     let near = endpoint.make(0, 1, LIMIT).unwrap();
     (near, arriving.recv_timeout(LIMIT).unwrap().1)
 }

@@ -13,4 +13,5 @@ mod quic;
 mod real;
 mod store;
 mod tuning;
+mod udp;
 mod world;

@@ -16,7 +16,7 @@ fn listening() -> (Endpoint, Arriving, QuicListening) {
     let loopback = "127.0.0.1".parse().unwrap();
     let listener = QuicListener::bind((loopback, 0).into()).unwrap();
     let (address, fingerprint) = (listener.address().unwrap(), Some(listener.fingerprint()));
-    let endpoint = Endpoint { channel: ChannelKind::Quic, address, token: TOKEN, fingerprint };
+    let endpoint = Endpoint { channel: ChannelKind::Quic, address, token: TOKEN, fingerprint, secret: None };
     let (handed_on, arriving) = std::sync::mpsc::channel();
     let listening = listener.start(TOKEN, MOST, vec![loopback], handed_on).unwrap();
     (endpoint, arriving, listening)

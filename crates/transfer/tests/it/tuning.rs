@@ -50,6 +50,8 @@ struct Run {
     link: Link,
     /// What the second channel gets of it.
     other: Link,
+    /// And the third.
+    last: Link,
     chance: Pcg64,
     noise: f64,
     /// Streams that are there.
@@ -65,13 +67,21 @@ impl Run {
         let now = Time::ZERO + Duration::from_secs(5);
         let tuner = Tuner::new(settings(first, &[ChannelKind::Tcp]), now);
         let chance = Pcg64::seed_from_u64(seed);
-        Run { tuner, now, link, other: link, chance, noise: 0.03, joined: MOST_STREAMS }
+        Run { tuner, now, link, other: link, last: link, chance, noise: 0.03, joined: MOST_STREAMS }
     }
 
     /// A session of two channels.
     fn of_two(link: Link, other: Link, seed: u64) -> Run {
         let mut run = Run { other, ..Run::new(link, 1, seed) };
         run.tuner = Tuner::new(settings(1, &[ChannelKind::Tcp, ChannelKind::Quic]), run.now);
+        run
+    }
+
+    /// A session of three.
+    fn of_three([link, other, last]: [Link; 3], seed: u64) -> Run {
+        let mut run = Run { other, last, ..Run::new(link, 1, seed) };
+        let channels = [ChannelKind::Tcp, ChannelKind::Quic, ChannelKind::Udp];
+        run.tuner = Tuner::new(settings(1, &channels), run.now);
         run
     }
 
@@ -82,7 +92,11 @@ impl Run {
             let step = Duration::from_millis(20 + self.chance.next_u64() % 20);
             self.now = self.now + step;
             let channel = self.tuner.channel();
-            let link = if channel == ChannelKind::Tcp { self.link } else { self.other };
+            let link = match channel {
+                ChannelKind::Tcp => self.link,
+                ChannelKind::Quic => self.other,
+                _ => self.last,
+            };
             let (rate, loss) = link.carries(f64::from(self.tuner.streams()));
             let noise = 1.0 + self.noise * ((self.chance.next_u64() % 2001) as f64 / 1000.0 - 1.0);
             let bytes = rate * noise * step.as_secs_f64();
@@ -106,7 +120,9 @@ impl Run {
                 }
                 Some(Step::Channel(kind)) => {
                     assert_eq!((kind, before), (self.tuner.channel(), self.tuner.streams()), "one thing at a time");
-                    let first = if kind == ChannelKind::Tcp { 0 } else { MOST_STREAMS };
+                    let place =
+                        [ChannelKind::Tcp, ChannelKind::Quic, ChannelKind::Udp].iter().position(|one| *one == kind);
+                    let first = MOST_STREAMS * place.unwrap() as u16;
                     assert_eq!(self.tuner.lanes(), Lanes { first, count: before });
                 }
             }
@@ -208,6 +224,35 @@ fn where_tcp_loses_packets_the_better_channel_stays() {
         let mut run = Run::of_two(Link { overflow: 0.0, ..LONG }, better, seed);
         let decisions = run.go_on(Duration::from_secs(30));
         assert!(decisions.iter().all(|one| one.channel == ChannelKind::Tcp), "{}", show(&decisions));
+    }
+}
+
+#[test]
+fn udp_is_tried_last_and_stays_only_where_it_measures_better() {
+    let better = Link { window: 1e7, ..LONG };
+    for seed in 0..100 {
+        let trials = |decisions: &[Decision]| -> Vec<Option<Step>> {
+            decisions.iter().filter(|one| one.why == Why::Lossy).map(|one| one.step).collect()
+        };
+        let [quic, udp] = [ChannelKind::Quic, ChannelKind::Udp].map(|kind| Some(Step::Channel(kind)));
+        let mut run = Run::of_three([LOSSY, LOSSY, better], seed);
+        let decisions = run.go_on(Duration::from_secs(50));
+        assert_eq!(run.tuner.channel(), ChannelKind::Udp, "seed {seed}:\n{}", show(&decisions));
+        assert_eq!(trials(&decisions), [quic, udp]);
+        // No better than the others: each has one trial within a minute.
+        let mut run = Run::of_three([LOSSY; 3], seed);
+        let decisions = run.go_on(Duration::from_secs(50));
+        assert_eq!(run.tuner.channel(), ChannelKind::Tcp, "seed {seed}:\n{}", show(&decisions));
+        assert_eq!(trials(&decisions), [quic, udp]);
+        // From a channel that does better and still loses packets it is tried, and no tenth more is not enough.
+        let mut run = Run::of_three([LOSSY, better, better], seed);
+        let decisions = run.go_on(Duration::from_secs(50));
+        assert_eq!(run.tuner.channel(), ChannelKind::Quic, "seed {seed}:\n{}", show(&decisions));
+        assert_eq!(trials(&decisions)[..2], [quic, udp], "{}", show(&decisions));
+        assert!(show(&decisions).contains("its congestion control takes for a full link, try udp"));
+        let mut run = Run::of_three([Link { overflow: 0.0, ..LONG }, better, better], seed);
+        let decisions = run.go_on(Duration::from_secs(30));
+        assert!(trials(&decisions).is_empty(), "{}", show(&decisions));
     }
 }
 
