@@ -160,14 +160,17 @@ fn child() {
     let mut words = text.split('|');
     let (address, direction, local) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
     let direction = if direction == "put" { Direction::Put } else { Direction::Get };
-    copy(&copying(address.parse().unwrap(), "tree", Path::new(local), direction), &mut |_| true).unwrap();
+    let mut copying = copying(address.parse().unwrap(), "tree", Path::new(local), direction);
+    copying.channels = vec![words.next().unwrap().parse().unwrap()];
+    copy(&copying, &mut |_| true).unwrap();
 }
 
 #[test]
 fn a_client_that_is_killed_goes_on_where_it_was() {
     let rounds = if std::env::var_os("VERBENA_LONG").is_some() { 20 } else { 1 };
     for round in 0..rounds {
-        for direction in ["put", "get"] {
+        let each = ChannelKind::ALL.into_iter().flat_map(|channel| [(channel, "put"), (channel, "get")]);
+        for (channel, direction) in each {
             let directory = tempfile::tempdir().unwrap();
             let (root, local) = (directory.path().join("root"), directory.path().join("local"));
             std::fs::create_dir_all(root.join("tree")).unwrap();
@@ -182,7 +185,7 @@ fn a_client_that_is_killed_goes_on_where_it_was() {
             loop {
                 let mut child = Command::new(std::env::current_exe().unwrap())
                     .args(["--exact", "sessions::child"])
-                    .env("VERBENA_FTP_CHILD", format!("{}|{direction}|{}", server.address, local.display()))
+                    .env("VERBENA_FTP_CHILD", format!("{}|{direction}|{}|{channel}", server.address, local.display()))
                     .stdout(Stdio::null())
                     .spawn()
                     .unwrap();
@@ -208,11 +211,54 @@ fn a_client_that_is_killed_goes_on_where_it_was() {
                 }
             }
             same(&local, &root.join("tree"));
-            eprintln!("{direction}: {kills} kills");
+            eprintln!("{direction} by {channel}: {kills} kills");
             let left = std::fs::read_dir(&target).unwrap().count();
-            assert_eq!(left, 2, "{direction} after {kills} kills: parts are left");
+            assert_eq!(left, 2, "{direction} by {channel} after {kills} kills: parts are left");
         }
     }
+}
+
+/// Two clients put to one target: what stands is all of one of them.
+#[test]
+fn two_clients_on_one_target_leave_one_version_over_every_channel() {
+    let (is_long, all) = (std::env::var_os("VERBENA_LONG").is_some(), ChannelKind::ALL);
+    let pairs =
+        (0..if is_long { 20 } else { 1 }).flat_map(|_| all.into_iter().flat_map(|one| all.map(|two| (one, two))));
+    // Each beside itself, and beside tcp.
+    for (one, other) in pairs.filter(|(one, two)| is_long || one == two || *two == ChannelKind::Tcp) {
+        let directory = tempfile::tempdir().unwrap();
+        let [root, first, second] = ["root", "first", "second"].map(|name| directory.path().join(name));
+        [&root, &first, &second].iter().for_each(|path| std::fs::create_dir(path).unwrap());
+        fill(&first, 6_000_001);
+        fill(&second, 6_000_001);
+        let bytes: Vec<u8> = std::fs::read(first.join("big")).unwrap().iter().map(|byte| !byte).collect();
+        std::fs::write(second.join("big"), &bytes).unwrap();
+        let server = Running::start(options(&root));
+        let put = |channel, local: &Path| CopyOptions {
+            channels: vec![channel],
+            ..copying(server.address, "in", local, Direction::Put)
+        };
+        let rival = put(other, &second);
+        let rival = std::thread::spawn(move || copy(&rival, &mut |_| true));
+        let ours = copy(&put(one, &first), &mut |_| true);
+        let theirs = rival.join().unwrap();
+        let stands = std::fs::read(root.join("in/big")).ok();
+        let is_whole = |local: &Path| stands.as_ref() == std::fs::read(local.join("big")).ok().as_ref();
+        assert!(is_whole(&first) || is_whole(&second) || stands.is_none(), "{one} and {other}: a mixture stands");
+        assert!(
+            stands.is_some() || (has_failed(&ours) && has_failed(&theirs)),
+            "{one} and {other}: {ours:?} {theirs:?}"
+        );
+        // The line once more, alone.
+        assert_eq!(copy(&put(one, &first), &mut |_| true).unwrap().failures, vec![], "{one} and {other}");
+        same(&first, &root.join("in"));
+        let left = std::fs::read_dir(root.join("in")).unwrap().count();
+        assert_eq!(left, 2, "{one} and {other}: parts are left");
+    }
+}
+
+fn has_failed(copied: &Result<verbena_ftp::Summary, CopyError>) -> bool {
+    copied.as_ref().is_ok_and(|summary| !summary.failures.is_empty()) || copied.is_err()
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The channel `descriptor`: files are handed over, and stand as those that are sent.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbena_transfer::{
-    Channel, ChannelKind, DescriptorListener, Endpoint, Entry, EntryKind, Failure, Frame, Identity, Links, Look, Root,
-    Sender, SenderAction, SessionError, SessionSettings, Sources, Store, Summary, VirtualPath, Walk, receive, send,
-    write_frame,
+    Channel, ChannelKind, DescriptorListener, Endpoint, Ends, Entry, EntryKind, Failure, Frame, Identity, Links, Look,
+    Root, Sender, SenderAction, SessionError, SessionSettings, Sources, Store, Summary, VirtualPath, Walk, receive,
+    send, write_frame,
 };
 
 use crate::real::{fill, same};
@@ -122,6 +122,59 @@ fn where_blocks_are_shared_a_part_is_a_clone_of_its_source() {
     let taken = before - free().f_bfree * free().f_frsize;
     assert!(taken < 40 << 20, "{taken} bytes were taken for a copy of 100 MiB that shares its blocks");
     assert!(std::fs::read(to.join("large")).unwrap() == large);
+}
+
+/// A stream of which so many bytes arrive, and nothing more either way.
+struct Cut(Box<dyn Channel>, usize);
+
+struct CutReader(Box<dyn Read + Send>, usize, Box<dyn Fn() + Send + Sync>);
+
+impl Read for CutReader {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let most = buffer.len().min(self.1);
+        if most == 0 {
+            (self.2)();
+            return Err(std::io::ErrorKind::ConnectionReset.into());
+        }
+        let read = self.0.read(&mut buffer[..most])?;
+        self.1 -= read;
+        Ok(read)
+    }
+}
+
+impl Channel for Cut {
+    fn ends(self: Box<Self>) -> std::io::Result<Ends> {
+        let ends = self.0.ends()?;
+        let close: Arc<dyn Fn() + Send + Sync> = Arc::from(ends.close);
+        let also = close.clone();
+        let read = Box::new(CutReader(ends.read, self.1, Box::new(move || also())));
+        Ok(Ends { read, close: Box::new(move || close()), ..ends })
+    }
+}
+
+#[test]
+fn a_session_that_is_cut_at_any_byte_goes_on_where_it_was() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    fill(from.path(), &mut crate::real::chance(3));
+    std::fs::remove_file(from.path().join("sparse")).unwrap();
+    let (mut cuts, mut most) = (0, 100);
+    loop {
+        let (near, far) = pair();
+        let receiver = receiving(to.path(), Box::new(Cut(far, most)));
+        let root = Arc::new(Root::open(from.path()).unwrap());
+        let walk = Walk::new(root.clone(), VirtualPath::root()).unwrap();
+        let sources = Sources::new(root, VirtualPath::root());
+        let sent = send(Links::from(vec![near]), sources, walk, SessionSettings::new(1, 1), &mut |_| true);
+        let received = receiver.join().unwrap();
+        if received.is_ok() {
+            assert_eq!(sent.unwrap().failures, vec![]);
+            break;
+        }
+        cuts += 1;
+        most += 1777;
+    }
+    assert!(cuts > 5, "{cuts} cuts");
+    same(from.path(), to.path());
 }
 
 #[test]
