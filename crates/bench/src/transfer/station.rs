@@ -36,10 +36,11 @@ pub(super) enum Way {
 }
 
 impl Way {
-    pub(super) const ALL: [Way; 8] = [
+    pub(super) const ALL: [Way; 9] = [
         Way::Ours("descriptor"),
         Way::Ours("tcp"),
         Way::Ours("quic"),
+        Way::Ours("udp"),
         Way::CurlAtOurs,
         Way::GridFtp(1),
         Way::GridFtp(4),

@@ -24,9 +24,10 @@ const DELAYS: [Duration; 5] = [
 ];
 /// A run that may measure so long takes all of both.
 const LONG: Duration = Duration::from_secs(120);
-const WAYS: [Way; 7] = [
+const WAYS: [Way; 8] = [
     Way::Ours("tcp"),
     Way::Ours("quic"),
+    Way::Ours("udp"),
     Way::CurlAtOurs,
     Way::GridFtp(1),
     Way::GridFtp(4),
@@ -75,7 +76,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let control = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
     findings
         .notes
-        .push(format!("All go by the system's congestion control, {}, but QUIC, which has its own.", control.trim()));
+        .push(format!("All go by the system's congestion control, {}, but QUIC, by CUBIC, and udp, by a rate that a queue and losses lower.", control.trim()));
     findings
         .notes
         .push("The emulator takes a core: where it is busy, both ends have what is left of the other.".into());

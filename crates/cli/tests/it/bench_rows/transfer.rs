@@ -8,7 +8,8 @@ use verbena_testkit::namespaces;
 
 use super::{at, measured, of};
 
-const OURS: [&str; 4] = ["verbena cp, descriptor", "verbena cp, tcp", "verbena cp, quic", "curl at verbena ftp serve"];
+const OURS: [&str; 5] =
+    ["verbena cp, descriptor", "verbena cp, tcp", "verbena cp, quic", "verbena cp, udp", "curl at verbena ftp serve"];
 
 /// Whether networks can be made: a thread of its own finds that out, for it moves into one.
 fn has_networks() -> bool {
