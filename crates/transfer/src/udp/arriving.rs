@@ -11,6 +11,9 @@ use super::{DatagramRules, WINDOW};
 
 /// Ranges of numbers that are kept.
 const MOST_RANGES: usize = 256;
+/// What one that overtook others takes beside its bytes, and what all of them may take: as much as a window of the longest packets does.
+const BESIDE: u64 = 96;
+const MOST_EARLY: u64 = WINDOW + WINDOW / 8;
 /// Packets that wait for an acknowledgement, and how long the first one of them does.
 const ACK_EVERY: u32 = 8;
 const ACK_AFTER: Duration = Duration::from_millis(2);
@@ -21,6 +24,7 @@ pub(crate) struct Arriving {
     ready: VecDeque<u8>,
     next: u64,
     early: BTreeMap<u64, Vec<u8>>,
+    /// With what they take beside their bytes.
     early_bytes: u64,
     end: Option<u64>,
     told: u64,
@@ -94,7 +98,7 @@ impl Arriving {
         let end = packet.offset + length;
         let is_within = (end <= self.told || !self.rules.grant) && self.end.is_none_or(|last| end <= last);
         let is_early = packet.offset > self.next;
-        if !is_within || (is_early && self.rules.grant && self.early_bytes + length > WINDOW) {
+        if !is_within || (is_early && self.rules.grant && self.early_bytes + length + BESIDE > MOST_EARLY) {
             return false;
         }
         if packet.is_last {
@@ -102,14 +106,14 @@ impl Arriving {
         }
         if is_early && length > 0 {
             let before = self.early.insert(packet.offset, packet.bytes.to_vec());
-            self.early_bytes += length;
-            self.early_bytes -= before.map_or(0, |before| before.len() as u64);
+            self.early_bytes += length + BESIDE;
+            self.early_bytes -= before.map_or(0, |before| before.len() as u64 + BESIDE);
         } else {
             self.join(packet.offset, packet.bytes);
         }
         while let Some(first) = self.early.first_entry().filter(|first| *first.key() <= self.next) {
             let (offset, bytes) = first.remove_entry();
-            self.early_bytes -= bytes.len() as u64;
+            self.early_bytes -= bytes.len() as u64 + BESIDE;
             self.join(offset, &bytes);
         }
         true
@@ -145,5 +149,31 @@ impl Arriving {
         (self.to_ack, self.ack_at) = (0, None);
         self.told = self.told.max(self.grant());
         self.told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A peer that leaves one byte out and sends all others one by one takes no more memory than one that sends long packets.
+    #[test]
+    fn bytes_that_overtook_others_are_bounded_with_what_they_take() {
+        let mut arriving = Arriving::new(DatagramRules::ALL);
+        let packet = |offset| Packet {
+            ranges: vec![],
+            granted: 0,
+            offset,
+            is_last: false,
+            is_asking: false,
+            is_closed: false,
+            bytes: b"x",
+        };
+        let taken = (1..).take_while(|offset| arriving.packet(*offset, &packet(*offset), Time::ZERO)).count();
+        assert_eq!(taken as u64, MOST_EARLY / (BESIDE + 1));
+        assert!(arriving.held() as u64 <= MOST_EARLY);
+        // The one that was left out sets all free.
+        assert!(arriving.packet(1 << 40, &packet(0), Time::ZERO));
+        assert_eq!((arriving.held(), arriving.early_bytes), (taken + 1, 0));
     }
 }

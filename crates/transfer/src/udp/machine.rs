@@ -72,7 +72,7 @@ pub struct Datagrams {
 
 impl Datagrams {
     /// The most bytes that [`Datagrams::held`] can come to.
-    pub const MOST_HELD: usize = 3 * WINDOW as usize;
+    pub const MOST_HELD: usize = (3 * WINDOW + WINDOW / 8) as usize;
 
     /// A stream that begins now.
     pub fn new(now: Time) -> Datagrams {
