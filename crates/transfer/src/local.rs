@@ -218,6 +218,11 @@ impl Iterator for Pending<'_> {
             let entry = self.walk.next()?;
             let there = self.sides.there(&entry.path);
             let from = self.sides.from.1.descend(&entry.path).and_then(|path| self.sides.from.0.named(&path).ok());
+            // Before anything else: it is neither replaced nor given a further name.
+            if self.is_newer_there(&entry, from.as_ref(), there.as_ref()) {
+                self.stands += 1;
+                continue;
+            }
             if self.options.preserves && self.is_for_later(&entry, from.as_ref(), there.as_ref()) {
                 continue;
             }
@@ -240,7 +245,6 @@ impl Pending<'_> {
         match (&entry.kind, &facts.kind) {
             (EntryKind::Directory, Kind::Directory) => true,
             (EntryKind::Link(text), Kind::Link(stands)) => text == stands,
-            (EntryKind::File, Kind::File) if self.options.is_update && time(there) > time(from) => true,
             (EntryKind::File, Kind::File) => {
                 !self.options.compares
                     && from.st_size == there.st_size
@@ -250,6 +254,14 @@ impl Pending<'_> {
             }
             _ => false,
         }
+    }
+
+    /// Whether the target has a newer file of the name, which stays.
+    fn is_newer_there(&self, entry: &Entry, from: Option<&(Stat, Facts)>, there: Option<&(Stat, Facts)>) -> bool {
+        let Some(((from, _), (there, facts))) = from.zip(there) else { return false };
+        let time = |stat: &Stat| (stat.st_mtime, stat.st_mtime_nsec);
+        let are_files = entry.kind == EntryKind::File && matches!(facts.kind, Kind::File);
+        self.options.is_update && are_files && time(there) > time(from)
     }
 
     fn has_same_attributes(&self, path: &[u8]) -> bool {

@@ -232,6 +232,23 @@ fn newer_files_stay() {
     assert_eq!(std::fs::read(to.join("a")).unwrap(), b"source");
 }
 
+/// A newer file has several names neither taken away nor given.
+#[test]
+fn newer_files_stay_though_the_source_has_several_names_of_its_own() {
+    for newer in ["a", "b"] {
+        let (_directory, from, to) = place();
+        std::fs::write(from.join("a"), "source").unwrap();
+        std::fs::hard_link(from.join("a"), from.join("b")).unwrap();
+        std::fs::create_dir(&to).unwrap();
+        std::fs::write(to.join(newer), "newer").unwrap();
+        set_time(&to.join(newer), SystemTime::now() + Duration::from_secs(60));
+        counts(&LocalOptions { is_update: true, preserves: true, ..options(&from, &to) });
+        let other = if newer == "a" { "b" } else { "a" };
+        assert_eq!(std::fs::read(to.join(newer)).unwrap(), b"newer", "{newer}");
+        assert_eq!(std::fs::read(to.join(other)).unwrap(), b"source", "{newer}");
+    }
+}
+
 fn attribute(path: &Path) -> Option<Vec<u8>> {
     let mut value = vec![0; 100];
     let length = fgetxattr(std::fs::File::open(path).unwrap().as_fd(), "user.word", value.as_mut_slice()).ok()?;
