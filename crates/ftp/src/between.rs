@@ -20,7 +20,7 @@ use crate::client::{CopyError, Location};
 use crate::dialogue::Argument;
 use crate::limits::RateLimit;
 use crate::remote::{Moved, Remote, Report};
-use crate::third::seen_by;
+use crate::third::{check_apart, seen_by};
 
 /// The slowest rate at which a transfer between two servers is waited for, in bytes a second.
 const SLOWEST: u64 = 64 << 10;
@@ -84,6 +84,11 @@ impl Between {
     ) -> Result<Between, CopyError> {
         let connected = |location| Ok::<_, CopyError>(Remote::connect(location, timeout)?.limited(limit.cloned()));
         Ok(Between { from: connected(from)?, to: connected(to)?, direct: direct.clone(), timeout })
+    }
+
+    /// See [`check_apart`].
+    pub(crate) fn check_apart(&mut self, source: &[u8], target: &[u8], clears: bool) -> Result<(), CopyError> {
+        check_apart((&mut self.from.dialogue, &mut self.to.dialogue), (source, target), clears)
     }
 
     pub(crate) fn quit(self) {
@@ -245,6 +250,7 @@ pub fn copy_file_between(
     let direct = Arc::new(Direct::of(from, to, limit));
     let once = || {
         let mut both = Between::connect((from, to), limit, timeout, &direct)?;
+        both.check_apart(&from.path, target, false)?;
         let moved = both.copy(&from.path, target, &mut |_| true)?;
         both.quit();
         Ok(moved)

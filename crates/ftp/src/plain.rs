@@ -384,6 +384,9 @@ pub fn copy_plain(options: &PlainOptions) -> Result<PlainSummary, CopyError> {
         PlainSides::Get(..) | PlainSides::Put(..) => Direct::default(),
     });
     let mut ends = Ends::connect(options, &direct)?;
+    if let (PlainSides::Between(from, to), Ends::Between(both)) = (&options.sides, &mut ends) {
+        both.check_apart(&from.path, &to.path, options.deletes)?;
+    }
     let here = |root: &Option<(Root, &PathBuf)>| match root {
         Some((root, local)) => tree_here(options, root).map_err(|(path, error)| CopyError::Local {
             path: local.join(String::from_utf8_lossy(&path).as_ref()),

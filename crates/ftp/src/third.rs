@@ -58,6 +58,7 @@ pub fn copy_between(options: &BetweenOptions, report: &mut dyn FnMut(&Progress) 
         }
     }
     let target = target_there(&mut from, &mut to, options)?;
+    check_apart((&mut from, &mut to), (&options.from.path, &target), false)?;
     let mut pair = Pair { options, from, to, target };
     let (there, back) = (seen_by(&mut pair.from, &mut pair.to)?, seen_by(&mut pair.to, &mut pair.from)?);
     let is_near = there == back || (there.is_loopback() && back.is_loopback());
@@ -95,6 +96,31 @@ pub fn copy_between(options: &BetweenOptions, report: &mut dyn FnMut(&Progress) 
 pub(crate) fn seen_by(server: &mut Dialogue, other: &mut Dialogue) -> Result<IpAddr, CopyError> {
     let address = canonical(server.peer()?.ip());
     if address.is_loopback() && !canonical(other.peer()?.ip()).is_loopback() { other.here() } else { Ok(address) }
+}
+
+/// Whether two paths of one server, of a source and a target, can be copied: not if they are one, nor a target in its source, nor, where the target is cleared of what
+/// the source does not have, a source in its target.
+pub(crate) fn check_apart(
+    (from, to): (&mut Dialogue, &mut Dialogue),
+    (source, target): (&[u8], &[u8]),
+    clears: bool,
+) -> Result<(), CopyError> {
+    let (one, other) = (from.peer()?, to.peer()?);
+    if (canonical(one.ip()), one.port()) != (canonical(other.ip()), other.port()) {
+        return Ok(());
+    }
+    let parts = |path: &[u8]| -> Vec<Vec<u8>> {
+        let parts = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".");
+        parts.map(<[u8]>::to_vec).collect()
+    };
+    let (source, target) = (parts(source), parts(target));
+    let why = match (target.starts_with(&source), source.starts_with(&target)) {
+        (true, true) => "source and target are one, on one server",
+        (true, false) => "the target is in the source, on one server",
+        (false, true) if clears => "the source is in the target, on one server, from which --delete would remove it",
+        _ => return Ok(()),
+    };
+    Err(CopyError::Within(format!("{why}: nothing was copied or removed")))
 }
 
 /// The path of the target. A file goes into a directory under its own name.

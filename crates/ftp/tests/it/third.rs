@@ -64,9 +64,9 @@ impl Two {
         copy_between(&self.options(from, to, channels), &mut |_| true)
     }
 
-    fn plainly(&self, change: impl FnOnce(&mut PlainOptions)) -> PlainSummary {
+    fn plain_options(&self) -> PlainOptions {
         let [one, two] = [0, 1].map(|at| location(self.servers[at].address, "tree"));
-        let mut options = PlainOptions {
+        PlainOptions {
             sides: PlainSides::Between(one, two),
             connections: 2,
             limit: None,
@@ -75,7 +75,11 @@ impl Two {
             exclude: Vec::new(),
             deletes: false,
             is_dry: false,
-        };
+        }
+    }
+
+    fn plainly(&self, change: impl FnOnce(&mut PlainOptions)) -> PlainSummary {
+        let mut options = self.plain_options();
         change(&mut options);
         copy_plain(&options).unwrap()
     }
@@ -264,4 +268,35 @@ fn trees_go_between_servers_without_sessions() {
         assert!(moved.size == 5_000_001 && ways[0].starts_with(way), "{moved:?} {ways:?}");
         assert_eq!(std::fs::read(two.roots[1].join("alone")).unwrap(), content(5_000_001));
     }
+}
+
+/// On one server nothing is copied onto itself, and nothing removed that is about to be copied.
+#[test]
+fn source_and_target_of_one_server_are_apart() {
+    let two = two([FIRST, ""]);
+    fill(&two.roots[0]);
+    std::fs::create_dir(two.roots[0].join("tree/new")).unwrap();
+    std::fs::write(two.roots[0].join("tree/new/x"), "x").unwrap();
+    let at = |path: &str| location(two.servers[0].address, path);
+    let is_within = |error: Option<CopyError>, what: &str| {
+        assert!(matches!(&error, Some(CopyError::Within(why)) if why.contains(what)), "{error:?}, not {what}");
+    };
+    for (from, to, what) in [("tree", "./tree/", "are one"), ("tree", "tree/new", "the target is in the source")] {
+        let options = BetweenOptions { from: at(from), to: at(to), ..two.options("", "", &[]) };
+        is_within(copy_between(&options, &mut |_| true).err(), what);
+    }
+    let (from, to) = (at("tree/big"), at(""));
+    is_within(copy_file_between((&from, &to), b"tree/big", None, LIMIT).err(), "are one");
+    let plainly = |from: &str, to: &str, deletes| {
+        let mut options = two.plain_options();
+        (options.sides, options.deletes) = (PlainSides::Between(at(from), at(to)), deletes);
+        copy_plain(&options)
+    };
+    is_within(plainly("tree", "tree", false).err(), "are one");
+    is_within(plainly("tree/new", "tree", true).err(), "--delete would remove it");
+    assert_eq!(std::fs::read(two.roots[0].join("tree/big")).unwrap(), content(5_000_001));
+    assert_eq!(std::fs::read(two.roots[0].join("tree/new/x")).unwrap(), b"x");
+    // Without `--delete` the content of a directory may go to the one above it.
+    assert_eq!(plainly("tree/new", "tree", false).unwrap().failures, vec![]);
+    assert_eq!(std::fs::read(two.roots[0].join("tree/x")).unwrap(), b"x");
 }
