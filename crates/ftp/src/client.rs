@@ -321,7 +321,7 @@ pub fn copy(options: &CopyOptions, report: &mut dyn FnMut(&Progress) -> bool) ->
         let endpoint = endpoints.get(usize::from(number / streams));
         let channel = endpoint.ok_or(std::io::ErrorKind::InvalidInput)?.make(number, numbers, timeout)?;
         Ok(match limits.clone() {
-            Some(limits) => Box::new(Watched { channel, moved: Arc::default(), limits }),
+            Some(limits) => Box::new(Watched { channel, moved: Arc::default(), limits, running: None }),
             None => channel,
         })
     };

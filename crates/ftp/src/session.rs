@@ -34,20 +34,33 @@ use verbena_transfer::{ChannelKind, Root};
 const READ: usize = 4 << 10;
 
 /// A transfer that is running: how it is followed and broken off.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Running {
     pub(crate) moved: AtomicU64,
     is_aborted: AtomicBool,
     pub(crate) wake: tokio::sync::Notify,
     /// Second descriptors of the data connections.
     connections: Mutex<Vec<std::net::TcpStream>>,
+    /// What closes the streams of a session.
+    streams: Mutex<Vec<Arc<dyn Fn() + Send + Sync>>>,
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running")
+            .field("moved", &self.moved)
+            .field("is_aborted", &self.is_aborted)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Running {
     pub(crate) fn abort(&self) {
         let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_aborted.store(true, Ordering::SeqCst);
         shut(&connections);
+        streams.iter().for_each(|close| close());
         self.wake.notify_one();
     }
 
@@ -63,6 +76,16 @@ impl Running {
     /// Closes the second descriptors.
     pub(crate) fn forget(&self) {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Keeps what closes a stream, for `abort`; closes it if that has been called.
+    pub(crate) fn keep_stream(&self, close: Arc<dyn Fn() + Send + Sync>) {
+        let mut kept = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_aborted.load(Ordering::SeqCst) {
+            close();
+        }
+        kept.push(close);
     }
 
     /// Keeps a second descriptor of the connection for `abort`. False if it has been called.

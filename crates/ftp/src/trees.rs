@@ -30,6 +30,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// Notes, and failures, of a session that the reply about it has.
 const MOST_LINES: usize = 500;
+/// Bytes of a report that begin no further line: a client takes 64 KiB of a reply.
+const MOST_REPORT: usize = 48 << 10;
 
 /// What listens for the streams of a session.
 pub(crate) enum Listener {
@@ -136,11 +138,8 @@ pub(crate) async fn run(
                 let (started, arriving) = listen(&one, listeners, from, numbers)?;
                 // Listening ends with the session.
                 listening = Some(started);
-                let arriving = match one.limits.clone() {
-                    Some(limits) => paced(arriving, limits),
-                    None => arriving,
-                };
-                Ok(begun(arriving, first, &moved).await)
+                let arriving = watched(arriving, moved.clone(), one.limits.clone(), one.running.clone());
+                Ok(begun(arriving, first).await)
             }
             Streams::Connect(endpoints) => connected(&one, endpoints, (first, most), numbers, &moved).await,
         }
@@ -256,22 +255,24 @@ async fn connected(
     moved: &Arc<AtomicU64>,
 ) -> Result<Links, TransferError> {
     let (limits, timeout, local) = (one.limits.clone(), one.shared.options.connect_timeout, one.local);
+    let running = one.running.clone();
     let moved = moved.clone();
     let make = move |number: u16| -> std::io::Result<Box<dyn Channel>> {
         let endpoint = endpoints.get(usize::from(number / most)).ok_or(std::io::ErrorKind::InvalidInput)?;
-        let channel = connecting::make(endpoint, local, number, numbers, timeout)?;
-        let limits = [limits.clone(), limits.clone()];
-        Ok(Box::new(Watched { channel, moved: moved.clone(), limits }))
+        let made = connecting::make(endpoint, local, number, numbers, timeout);
+        let channel = made.map_err(|error| {
+            // The client learns no more than that: the answer must tell nothing of another host's ports (rule T17).
+            tracing::info!(%error, "a stream of a session with another server was not made");
+            std::io::Error::other("the other server was not reached")
+        })?;
+        let (limits, running) = ([limits.clone(), limits.clone()], Some(running.clone()));
+        Ok(Box::new(Watched { channel, moved: moved.clone(), limits, running }))
     };
     let made = blocking(move || {
         let made: std::io::Result<Vec<_>> = (0..first).map(|number| Ok((number, make(number)?))).collect();
         made.map(|first| Links { first, later: Later::Make(Box::new(make)), ..Links::default() })
     });
-    made.await.ok_or(TransferError::Broken)?.map_err(|error| {
-        // The client learns no more than that: the answer must tell nothing of another host's ports (rule T17).
-        tracing::info!(%error, "the streams of a session with another server were not made");
-        TransferError::NoConnection
-    })
+    made.await.ok_or(TransferError::Broken)?.map_err(|_| TransferError::NoConnection)
 }
 
 /// Lines of a reply about a session that has no client at its end.
@@ -280,6 +281,9 @@ fn report_lines(summary: &Summary) -> Vec<u8> {
     let channel = channel.map_or("", ChannelKind::name);
     let mut lines = format!(" Files {files}\r\n Bytes {bytes}\r\n Streams {streams} {channel}\r\n").into_bytes();
     let mut line = |text: &[u8]| {
+        if lines.len() > MOST_REPORT {
+            return;
+        }
         lines.push(b' ');
         lines.extend(text.iter().map(|byte| if matches!(byte, b'\r' | b'\n' | 0) { b'?' } else { *byte }));
         lines.extend_from_slice(b"\r\n");
@@ -294,31 +298,29 @@ fn report_lines(summary: &Summary) -> Vec<u8> {
     lines
 }
 
-/// Streams of a user whose rate is limited, as they arrive. Ends with the listening.
-fn paced(arriving: Arriving, limits: Arc<Limits>) -> Arriving {
-    let (handed_on, paced) = channel();
+/// Streams as they arrive: counted, paced where the user's rate is limited, and broken off with the transfer. Ends with the listening.
+fn watched(arriving: Arriving, moved: Arc<AtomicU64>, limits: Option<Arc<Limits>>, running: Arc<Running>) -> Arriving {
+    let (handed_on, watched) = channel();
     std::thread::spawn(move || {
         for (number, channel) in arriving {
-            let watched =
-                Watched { channel, moved: Arc::default(), limits: [Some(limits.clone()), Some(limits.clone())] };
-            if handed_on.send((number, Box::new(watched) as Box<dyn Channel>)).is_err() {
+            let (limits, running) = ([limits.clone(), limits.clone()], Some(running.clone()));
+            let one = Watched { channel, moved: moved.clone(), limits, running };
+            if handed_on.send((number, Box::new(one) as Box<dyn Channel>)).is_err() {
                 return;
             }
         }
     });
-    paced
+    watched
 }
 
 /// Waits for the streams of the beginning.
-async fn begun(arriving: Arriving, first: u16, moved: &Arc<AtomicU64>) -> Links {
+async fn begun(arriving: Arriving, first: u16) -> Links {
     let mut links = Links::default();
     loop {
         match arriving.try_recv() {
             // A number counts once.
             Ok((number, _)) if links.first.iter().any(|(other, _)| *other == number) => {}
-            Ok((number, channel)) => {
-                links.first.push((number, Box::new(Watched { channel, moved: moved.clone(), limits: [None, None] })));
-            }
+            Ok(stream) => links.first.push(stream),
             Err(TryRecvError::Empty) => tokio::time::sleep(LOOK_EVERY).await,
             // The time that the caller gives ends this.
             Err(TryRecvError::Disconnected) => std::future::pending().await,

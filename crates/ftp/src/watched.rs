@@ -8,6 +8,7 @@ use std::time::Duration;
 use verbena_transfer::{Channel, Ends};
 
 use crate::limits::Limits;
+use crate::session::Running;
 
 /// A stream that counts what it moves, both ways.
 pub(crate) struct Watched {
@@ -15,6 +16,8 @@ pub(crate) struct Watched {
     pub moved: Arc<AtomicU64>,
     /// What may be used of what it reads, and of what it writes.
     pub limits: [Option<Arc<Limits>>; 2],
+    /// What breaks it off with the transfer, also while threads wait in it.
+    pub running: Option<Arc<Running>>,
 }
 
 struct Counted<End> {
@@ -56,13 +59,17 @@ impl Write for Counted<Box<dyn Write + Send>> {
 
 impl Channel for Watched {
     fn ends(self: Box<Self>) -> std::io::Result<Ends> {
-        let Watched { channel, moved, limits: [of_reads, of_writes] } = *self;
+        let Watched { channel, moved, limits: [of_reads, of_writes], running } = *self;
         let Ends { read, write, finish, close, counts, channel, about, handover } = channel.ends()?;
+        let close: Arc<dyn Fn() + Send + Sync> = close.into();
+        if let Some(running) = running {
+            running.keep_stream(close.clone());
+        }
         Ok(Ends {
             read: Box::new(Counted { end: read, moved: moved.clone(), limits: of_reads }),
             write: Box::new(Counted { end: write, moved, limits: of_writes }),
             finish,
-            close,
+            close: Box::new(move || close()),
             counts,
             channel,
             about,
@@ -81,5 +88,41 @@ pub(crate) async fn stands_still(moved: &AtomicU64, limit: Duration) {
             return;
         }
         seen = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// A peer that never reads holds a writer in its stream until the transfer is broken off.
+    #[test]
+    fn a_transfer_that_is_broken_off_frees_those_that_wait_in_its_streams() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (_far, _) = listener.accept().unwrap();
+        let running = Arc::new(Running::default());
+        let (moved, limits) = (Arc::new(AtomicU64::new(0)), [None, None]);
+        let stream = Watched { channel: Box::new(near), moved: moved.clone(), limits, running: Some(running.clone()) };
+        let Ends { mut write, .. } = Box::new(stream).ends().unwrap();
+        let (ended, ends) = channel();
+        std::thread::spawn(move || {
+            ended.send(std::iter::repeat_with(|| write.write(&[0; 65536])).find(Result::is_err))
+        });
+        let mut before = 0;
+        while before == 0 || before != moved.load(Ordering::Relaxed) {
+            before = moved.load(Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        assert!(ends.try_recv().is_err(), "it does not wait");
+        running.abort();
+        assert!(ends.recv_timeout(Duration::from_secs(60)).is_ok(), "it still waits");
+        // One that comes later is closed at once.
+        let (late, is_closed) = channel();
+        running.keep_stream(Arc::new(move || late.send(()).unwrap()));
+        assert!(is_closed.try_recv().is_ok());
     }
 }
