@@ -30,6 +30,9 @@ const ACKNOWLEDGED: f64 = 0.95;
 const QUANTITIES: [&str; 4] =
     ["answers no older than acknowledged purges", "hits", "acknowledged purges beside no fault", "acknowledged purges"];
 
+/// The place among them of what is told of the whole run alone.
+const UNDISTURBED: usize = 2;
+
 /// What was counted until some moment, or between two.
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
@@ -65,23 +68,12 @@ impl Found {
         }
     }
 
-    fn and(self, other: &Found) -> Self {
-        Found {
-            answers: self.answers + other.answers,
-            hits: self.hits + other.hits,
-            old: self.old + other.old,
-            purged: self.purged + other.purged,
-            undisturbed: self.undisturbed + other.undisturbed,
-            undisturbed_purged: self.undisturbed_purged + other.undisturbed_purged,
-        }
-    }
-
     /// In the order of [`QUANTITIES`], shares but for the last one; `None` where nothing was that could have been one.
     fn all(&self) -> [Option<f64>; 4] {
         let of = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
         let no_older = of(self.answers - self.old, self.answers);
-        let purged = (self.purged > 0).then_some(self.purged as f64);
-        [no_older, of(self.hits, self.answers), of(self.undisturbed_purged, self.undisturbed), purged]
+        let undisturbed = of(self.undisturbed_purged, self.undisturbed);
+        [no_older, of(self.hits, self.answers), undisturbed, Some(self.purged as f64)]
     }
 }
 
@@ -192,18 +184,22 @@ fn disturb(caches: &mut Caches, scene: &Scene, kills: &mut u64, pauses: &mut u64
 fn summarise(arms: &[Arm], rounds: &[Vec<Found>], findings: &mut Findings) -> Result<(), BenchError> {
     for (arm, found) in arms.iter().zip(rounds) {
         let name = arm.kind.name();
-        let all = found.iter().fold(Found::default(), Found::and);
+        // Of an answer that is too old none is forgotten: the first stretch counts here too.
+        let all = Found::now(&arm.scene.counts);
         let x = Kind::ALL.iter().position(|kind| *kind == arm.kind).unwrap_or(0) as f64 + 1.0;
         for (nth, quantity) in QUANTITIES.into_iter().enumerate() {
             let one = |found: &Found| Some(RoundSummary::one(found.all()[nth]?, found.answers));
             let labels = [("cache", name), ("counted", quantity)];
-            findings.measurements.extend(Measurement::new(
-                &labels,
-                x,
-                quantity,
-                "",
-                found.iter().filter_map(one).collect(),
-            ));
+            // A stretch may have a fault all the time.
+            if nth != UNDISTURBED {
+                findings.measurements.extend(Measurement::new(
+                    &labels,
+                    x,
+                    quantity,
+                    "",
+                    found.iter().filter_map(one).collect(),
+                ));
+            }
             // A row that did nothing has no answer that is too old either.
             let nothing = || BenchError::Target {
                 doing: format!("be purged ({name})"),
@@ -226,7 +222,7 @@ fn summarise(arms: &[Arm], rounds: &[Vec<Found>], findings: &mut Findings) -> Re
         ));
     }
     let axis = |label: &str| Axis { label: label.to_owned(), logarithmic: false, bytes: false };
-    for quantity in QUANTITIES {
+    for quantity in (0..).zip(QUANTITIES).filter(|(nth, _)| *nth != UNDISTURBED).map(|(_, quantity)| quantity) {
         let series = findings.lines(Kind::ALL.map(|kind| kind.name().to_owned()), Some(quantity));
         let (x, y) = (axis("1 shm, 2 tcp, 3 varnish"), axis(quantity));
         findings.panels.push(Panel { title: quantity.to_owned(), x, y, series });

@@ -1,4 +1,4 @@
-//! Who asks for pages and checks them, and who changes pages and purges them.
+//! Clients that ask for pages and check them, and threads that change pages and purge them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
