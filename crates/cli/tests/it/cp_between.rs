@@ -121,13 +121,15 @@ fn a_server_of_another_kind_sends_directly_or_through_here() {
     let (_far, far) = serving(here, "far", "127.0.0.2");
     fill(&at("served"));
     let there = format!("ftp://alice:secret@127.0.0.1:{port}/");
-    let direct = said(here, &[&format!("{there}data"), &format!("{near}in")]);
+    // One connection: where another one ends meanwhile, pyftpdlib connects as PORT says, and may forget to answer.
+    let said = |words: &[&str]| said(here, &[&["--streams", "1"], words].concat());
+    let direct = said(&[&format!("{there}data"), &format!("{near}in")]);
     assert!(direct["way"] == "fxp" && direct["notes"].to_string().contains("TCON"), "{direct}");
     same(&at("served/data"), &at("near/in"));
-    let back = said(here, &[&format!("{near}in"), &format!("{there}back")]);
+    let back = said(&[&format!("{near}in"), &format!("{there}back")]);
     assert_eq!(back["way"], "fxp", "{back}");
     same(&at("near/in"), &at("served/back"));
-    let through = said(here, &[&format!("{there}data"), &format!("{far}in")]);
+    let through = said(&[&format!("{there}data"), &format!("{far}in")]);
     assert_eq!(through["way"], "client", "{through}");
     same(&at("served/data"), &at("far/in"));
 }
