@@ -221,7 +221,7 @@ fn listen(
     let (handed_on, arriving) = channel();
     let allowed = from.map_or_else(|| one.allowed.clone(), |from| vec![from]);
     for (listener, endpoint) in listeners {
-        let (allowed, running, handed_on) = (allowed.clone(), one.running.clone(), handed_on.clone());
+        let (allowed, handed_on) = (allowed.clone(), handed_on.clone());
         match listener {
             Listener::Descriptor(listener) => {
                 let started = listener.start(endpoint.token, numbers, handed_on);
@@ -238,7 +238,7 @@ fn listen(
             Listener::Tcp(listener) => {
                 let keepalive = socket2::TcpKeepalive::new().with_time(one.shared.options.stall_timeout);
                 listening.accepting.spawn(async move {
-                    accept(&listener, &allowed, endpoint.token, numbers, &keepalive, &running, &handed_on).await
+                    accept(&listener, &allowed, endpoint.token, numbers, &keepalive, &handed_on).await
                 });
             }
         }
@@ -338,7 +338,6 @@ async fn accept(
     token: Token,
     numbers: u16,
     keepalive: &socket2::TcpKeepalive,
-    running: &Running,
     arriving: &Sender<(u16, Box<dyn Channel>)>,
 ) {
     let mut proofs = JoinSet::new();
@@ -359,9 +358,6 @@ async fn accept(
             Some(proof) = proofs.join_next() => {
                 if let Ok(Some(Some((number, stream)))) = proof {
                     let _ = socket2::SockRef::from(&stream).set_tcp_keepalive(keepalive);
-                    if let Ok(second) = stream.try_clone() {
-                        running.keep(second);
-                    }
                     if arriving.send((number, Box::new(stream))).is_err() {
                         return;
                     }
