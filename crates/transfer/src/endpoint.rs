@@ -1,8 +1,10 @@
 //! Where the streams of a session are made, and how: what the answer to `TPRT` says.
 
 use std::io::Error;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
 
 use crate::channel::{Channel, Token, hello, write_frame};
 use crate::channel_kind::ChannelKind;
@@ -29,17 +31,36 @@ pub struct Endpoint {
 impl Endpoint {
     /// Makes the stream of a number, of so many that there may be.
     pub fn make(&self, number: u16, streams: u16, most: Duration) -> std::io::Result<Box<dyn Channel>> {
+        self.make_from(None, number, streams, most)
+    }
+
+    /// The same, from this address of this machine. Streams of the channels `descriptor` and `udp` have none of their own.
+    pub fn make_from(
+        &self,
+        here: Option<IpAddr>,
+        number: u16,
+        streams: u16,
+        most: Duration,
+    ) -> std::io::Result<Box<dyn Channel>> {
         let hello = hello(self.token, number, streams, CHUNK_BYTES as u32);
         match self.channel {
             ChannelKind::Descriptor => Ok(Box::new(DescriptorStream::connect(&self.token, &hello)?)),
             ChannelKind::Tcp => {
-                let mut stream = TcpStream::connect_timeout(&self.address, most)?;
+                let mut stream = match here {
+                    None => TcpStream::connect_timeout(&self.address, most)?,
+                    Some(here) => {
+                        let socket = Socket::new(Domain::for_address(self.address), Type::STREAM, None)?;
+                        socket.bind(&SocketAddr::new(here, 0).into())?;
+                        socket.connect_timeout(&self.address.into(), most)?;
+                        socket.into()
+                    }
+                };
                 write_frame(&mut stream, &hello, b"")?;
                 Ok(Box::new(stream))
             }
             ChannelKind::Quic => {
                 let pinned = self.fingerprint.ok_or_else(|| Error::other("the other side named no certificate"))?;
-                Ok(Box::new(QuicStream::connect(None, self.address, pinned, &hello, most)?))
+                Ok(Box::new(QuicStream::connect(here, self.address, pinned, &hello, most)?))
             }
             ChannelKind::Udp => {
                 let secret = self.secret.ok_or_else(|| Error::other("the other side named no secret"))?;
