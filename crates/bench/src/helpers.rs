@@ -67,8 +67,7 @@ impl Helpers {
         seats: &[Seat<'_>],
     ) -> Result<Self, BenchError> {
         assert!(seats.is_empty() || seats.len() == homes + count, "invariant: all nodes have seats, or none has");
-        let directory = tempfile::Builder::new().prefix("verbena-bench-").tempdir();
-        let directory = directory.map_err(|error| BenchError::io(&std::env::temp_dir(), error))?;
+        let directory = crate::run::directory()?;
         let place = directory.path();
         let (mut nodes, apis) = (free_addresses::<MOST>()?, free_addresses::<MOST>()?);
         // In these networks no other process takes ports.

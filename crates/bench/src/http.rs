@@ -3,6 +3,7 @@
 mod herd;
 mod hits;
 mod purge;
+mod servers;
 
 pub(crate) use herd::measure as herd;
 pub(crate) use hits::measure as hits;

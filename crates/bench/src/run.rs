@@ -4,6 +4,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use tempfile::TempDir;
+
 use crate::error::BenchError;
 use crate::figure;
 use crate::machine::Machine;
@@ -81,6 +83,17 @@ pub fn run<'a>(row: &Row, options: &'a Options, progress: &'a mut ProgressSink<'
     write_whole(&file("json"), &json)?;
     write_whole(&file("svg"), &svg)?;
     Ok(report)
+}
+
+/// A directory for what an experiment starts, which goes with it.
+pub(crate) fn directory() -> Result<TempDir, BenchError> {
+    directory_in(&std::env::temp_dir())
+}
+
+/// The same, at a place.
+pub(crate) fn directory_in(place: &Path) -> Result<TempDir, BenchError> {
+    let made = tempfile::Builder::new().prefix("verbena-bench-").tempdir_in(place);
+    made.map_err(|error| BenchError::io(place, error))
 }
 
 /// Writes a file so that it is there whole or not at all.

@@ -80,8 +80,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let apache = apache(plan.name)?;
     let cores = Cores::choose(plan.name)?;
     let (provider, fabric) = best_fabric(plan.name)?;
-    let folder = tempfile::Builder::new().prefix("verbena-bench-").tempdir();
-    let folder = folder.map_err(|error| BenchError::io(&std::env::temp_dir(), error))?;
+    let folder = crate::run::directory()?;
     let place = folder.path();
     let [origin, home_node, web_node] = free_addresses()?;
     let mut application =

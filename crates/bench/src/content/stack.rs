@@ -90,10 +90,7 @@ pub(super) enum Room {
 impl Setup<'_> {
     /// Starts it all. [`Stack::ready`] waits for it.
     pub(super) fn start(&self) -> Result<Stack, BenchError> {
-        let directory = tempfile::Builder::new()
-            .prefix("verbena-bench-")
-            .tempdir()
-            .map_err(|error| BenchError::io(&std::env::temp_dir(), error))?;
+        let directory = crate::run::directory()?;
         let place = directory.path();
         let [mut origin, address, api, home_api, mut proxy_node, mut home_node] = free_addresses()?;
         if self.network.is_some() {

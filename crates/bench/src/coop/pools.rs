@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use super::client::Client;
 use crate::content::{Running, free_addresses};
 use crate::error::BenchError;
+use crate::run::directory;
 use crate::web::{self, PROGRAM};
 
 /// How long nodes may take to meet.
@@ -20,11 +21,6 @@ const LEASE: &str = "20s";
 
 pub(super) fn failed(doing: &str, reason: impl std::fmt::Display) -> BenchError {
     BenchError::Target { doing: doing.to_owned(), reason: reason.to_string() }
-}
-
-fn directory() -> Result<TempDir, BenchError> {
-    let made = tempfile::Builder::new().prefix("verbena-bench-").tempdir();
-    made.map_err(|error| BenchError::io(&std::env::temp_dir(), error))
 }
 
 /// Processes that are one cache.

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use super::servers;
 use crate::content::{Running, free_addresses};
 use crate::error::BenchError;
 use crate::machine::raise_open_files;
@@ -80,8 +81,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let failed = |reason| BenchError::Target { doing: "raise the limit of open files".to_owned(), reason };
     raise_open_files(4 * CLIENTS[0] as u64).map_err(failed)?;
     let takes = if plan.measuring >= LONG { TAKES } else { TAKES_QUICK };
-    let folder = tempfile::Builder::new().prefix("verbena-bench-").tempdir();
-    let folder = folder.map_err(|error| BenchError::io(&std::env::temp_dir(), error))?;
+    let folder = crate::run::directory()?;
     let place = folder.path();
     let takes_ms = takes.as_millis().to_string();
     let mut running = vec![];
@@ -157,10 +157,7 @@ fn theirs(program: &Path, (at, origin): (SocketAddr, SocketAddr), place: &Path) 
     let folder = place.join("nginx");
     std::fs::create_dir(&folder).map_err(|error| BenchError::io(&folder, error))?;
     let (directory, config) = (folder.display(), folder.join("nginx.conf"));
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .iter()
-        .map(|kind| format!("{kind}_temp_path {directory}/{kind};\n"))
-        .collect();
+    let temporary = servers::nginx_temporary(&folder);
     let text = format!(
         "daemon off;\nmaster_process off;\npid {directory}/pid;\nerror_log {directory}/errors crit;\n\
          events {{ worker_connections 8192; }}\nhttp {{\naccess_log off;\n{temporary}\

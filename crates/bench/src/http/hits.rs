@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use super::servers;
 use crate::content::{Running, free_addresses};
 use crate::error::BenchError;
 use crate::programs::in_path;
@@ -80,8 +81,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
         reason: "there is no h2load (Debian: nghttp2-client)".to_owned(),
     };
     let client = in_path("h2load").ok_or_else(missing)?;
-    let folder = tempfile::Builder::new().prefix("verbena-bench-").tempdir_in(memory());
-    let folder = folder.map_err(|error| BenchError::io(&memory(), error))?;
+    let folder = crate::run::directory_in(&memory())?;
     let certificate = certificate(folder.path())?;
     let (nginx, varnish) = (in_path("nginx"), in_path("varnishd"));
     let program = |cache: Cache| match cache {
@@ -201,9 +201,9 @@ fn start(
             say(&["-c", &own("config")]);
         }
         Cache::Varnish => {
-            write(varnish(origin))?;
-            say(&["-F", "-j", "none", "-T", "none", "-f", &own("config"), "-n", &own("work")]);
-            say(&["-s", "malloc,256m", "-p", "thread_pools=2", "-a", &address.to_string()]);
+            write(servers::varnish_backend(origin))?;
+            say(&servers::varnish(&own("config"), &own("work"), "malloc,256m", &address.to_string()));
+            say(&["-p", "thread_pools=2"]);
         }
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -215,10 +215,7 @@ fn start(
 /// As its manual advises for a cache; bench/nginx.conf says what of it was found by measurement.
 fn nginx(at: SocketAddr, origin: SocketAddr, tls: Option<&Certificate>, folder: &Path) -> String {
     let directory = folder.display();
-    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-        .iter()
-        .map(|kind| format!("{kind}_temp_path {directory}/{kind};\n"))
-        .collect();
+    let temporary = servers::nginx_temporary(folder);
     let secure = tls.map(|Certificate { file, key }| {
         format!("ssl_certificate {file};\nssl_certificate_key {key};\nssl_protocols TLSv1.3;\nssl_conf_command Ciphersuites {CIPHER};\n")
     });
@@ -236,10 +233,6 @@ fn nginx(at: SocketAddr, origin: SocketAddr, tls: Option<&Certificate>, folder: 
         100 << 10,
         1 << 20,
     )
-}
-
-fn varnish(origin: SocketAddr) -> String {
-    format!("vcl 4.1;\nbackend default {{ .host = \"{}\"; .port = \"{}\"; }}\n", origin.ip(), origin.port())
 }
 
 /// What `h2load` found.

@@ -80,8 +80,7 @@ impl Found {
 /// Measures the row.
 pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let verbena = plan.verbena.ok_or(BenchError::NoProgram { name: plan.name })?;
-    let folder = tempfile::Builder::new().prefix("verbena-bench-").tempdir();
-    let folder = folder.map_err(|error| BenchError::io(&std::env::temp_dir(), error))?;
+    let folder = crate::run::directory()?;
     let varnish = in_path("varnishd");
     let program = |kind: Kind| if kind.is_ours() { Some(verbena) } else { varnish.as_deref() };
     let mut arms = vec![];

@@ -207,8 +207,7 @@ fn theirs(
     kind: &str,
     words: impl FnOnce([SocketAddr; 2], &str) -> Vec<String>,
 ) -> Result<(Vec<Target>, Servers), BenchError> {
-    let directory = tempfile::Builder::new().prefix("verbena-bench-").tempdir();
-    let directory = directory.map_err(|error| BenchError::io(&std::env::temp_dir(), error))?;
+    let directory = crate::run::directory()?;
     let addresses = free_addresses::<2>()?;
     let words = words(addresses, &directory.path().display().to_string());
     let words: Vec<&str> = [PROGRAM].into_iter().chain(words.iter().map(String::as_str)).collect();

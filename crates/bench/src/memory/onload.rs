@@ -141,8 +141,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
 
 impl Cluster {
     fn start(verbena: &Path, [proxys, other]: [usize; 2], turns: &[Turn], seed: u64) -> Result<Cluster, BenchError> {
-        let directory = tempfile::Builder::new().prefix("verbena-bench-").tempdir();
-        let directory = directory.map_err(|error| BenchError::io(&std::env::temp_dir(), error))?;
+        let directory = crate::run::directory()?;
         let place = directory.path();
         let [origin] = free_addresses::<1>()?;
         let servers: Vec<String> = (1..=SERVERS).map(|nth| format!("server-{nth}")).collect();

@@ -49,8 +49,7 @@ impl<'a> Cluster<'a> {
     /// Starts all, with room for `pages` pages; `lease_s` seconds are the lease, and the longest transaction.
     /// [`ready`](Self::ready) waits for it.
     pub(super) fn start(verbena: &'a Path, cores: &'a Cores, pages: usize, lease_s: u64) -> Result<Self, BenchError> {
-        let directory = tempfile::Builder::new().prefix("verbena-bench-").tempdir();
-        let directory = directory.map_err(|error| BenchError::io(&std::env::temp_dir(), error))?;
+        let directory = crate::run::directory()?;
         let place = directory.path();
         let [origin, address, api, proxy_node] = free_addresses()?;
         let home_nodes = free_addresses::<HOMES>()?;

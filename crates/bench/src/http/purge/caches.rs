@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use verbena_fabric::Provider;
 
+use super::super::servers;
 use crate::content::{Running, free_addresses};
 use crate::error::BenchError;
 use crate::helpers::member_address;
@@ -113,9 +114,7 @@ impl Caches {
                     "--log",
                     "error",
                 ],
-                Kind::Varnish => {
-                    vec!["-F", "-j", "none", "-T", "none", "-f", &file, "-n", &own, "-s", "malloc,64m", "-a", &address]
-                }
+                Kind::Varnish => servers::varnish(&file, &own, "malloc,64m", &address).to_vec(),
             };
             [PROGRAM, &program].into_iter().chain(rest).map(str::to_owned).collect()
         };
@@ -218,13 +217,9 @@ fn ours(provider: Provider, at: &Addresses, nodes: [SocketAddr; CACHES], place: 
 }
 
 fn theirs(origin: SocketAddr) -> String {
-    format!(
-        "vcl 4.1;\nbackend default {{ .host = \"{}\"; .port = \"{}\"; }}\n\
-         sub vcl_recv {{\n  if (req.method == \"PURGE\") {{ return (purge); }}\n\
-         \x20 if (req.method == \"BAN\") {{ ban(req.http.X-Ban); return (synth(200, \"Banned\")); }}\n}}\n\
-         sub vcl_backend_response {{ set beresp.http.X-Host = bereq.http.host; set beresp.http.X-Url = bereq.url; }}\n\
-         sub vcl_deliver {{ if (obj.hits > 0) {{ set resp.http.Cache-Status = \"varnish; hit\"; }} }}\n",
-        origin.ip(),
-        origin.port()
-    )
+    servers::varnish_backend(origin)
+        + "sub vcl_recv {\n  if (req.method == \"PURGE\") { return (purge); }\n\
+           \x20 if (req.method == \"BAN\") { ban(req.http.X-Ban); return (synth(200, \"Banned\")); }\n}\n\
+           sub vcl_backend_response { set beresp.http.X-Host = bereq.http.host; set beresp.http.X-Url = bereq.url; }\n\
+           sub vcl_deliver { if (obj.hits > 0) { set resp.http.Cache-Status = \"varnish; hit\"; } }\n"
 }

@@ -38,8 +38,7 @@ impl Gluster {
     }
 
     fn start(server: &Path, client: &Path, file: &Path) -> Result<Gluster, BenchError> {
-        let directory = tempfile::Builder::new().prefix("verbena-bench-").tempdir();
-        let directory = directory.map_err(|error| BenchError::io(&std::env::temp_dir(), error))?;
+        let directory = crate::run::directory()?;
         let place = directory.path();
         let [brick, mount, of_server, of_client] =
             ["brick", "mount", "server.vol", "client.vol"].map(|name| place.join(name));
