@@ -19,7 +19,7 @@ use verbena_transfer::FileError;
 use crate::error::TransferError;
 use crate::file_work::FileWork;
 use crate::limits::{Limits, Seat};
-use crate::machine::{Action, LoginError, Machine, Outcome, Transfer};
+use crate::machine::{Action, LoginError, Machine, Outcome, Transfer, What};
 use crate::parallel::Kept;
 use crate::rights::{Login, Rights};
 use crate::serve::{Shared, is_anonymous};
@@ -36,6 +36,7 @@ const READ: usize = 4 << 10;
 /// A transfer that is running: how it is followed and broken off.
 #[derive(Default)]
 pub(crate) struct Running {
+    is_upload: bool,
     pub(crate) moved: AtomicU64,
     is_aborted: AtomicBool,
     pub(crate) wake: tokio::sync::Notify,
@@ -55,6 +56,16 @@ impl std::fmt::Debug for Running {
 }
 
 impl Running {
+    /// The client has gone. An upload that still waits for its data connection ends here, so that another client may write the file; a download still serves a
+    /// client that has said all that it has to say.
+    fn lose_client(&self) {
+        let is_without = self.connections.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+            && self.streams.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        if self.is_upload && is_without {
+            self.abort();
+        }
+    }
+
     pub(crate) fn abort(&self) {
         let connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
@@ -220,7 +231,10 @@ pub(crate) async fn run(
                 machine.outcome(outcome, BootClock.now());
             }
             read = control.receive(&mut buffer), if !has_ended && machine.wants_input() => match read? {
-                0 => has_ended = true,
+                0 => {
+                    has_ended = true;
+                    session.running.iter().for_each(|running| running.lose_client());
+                }
                 read => machine.input(&buffer[..read], BootClock.now()),
             },
             _ = draining.wait_for(|is_draining| *is_draining), if !is_told => {
@@ -389,7 +403,8 @@ impl Session {
     }
 
     fn transfer(&mut self, transfer: Transfer) {
-        let running = Arc::new(Running::default());
+        let is_upload = matches!(transfer.what, What::Store { .. } | What::ReceiveTree { .. });
+        let running = Arc::new(Running { is_upload, ..Running::default() });
         self.running = Some(running.clone());
         self.listed.0.doing(Some((work::words(&transfer.what), running.clone())));
         let listener = if transfer.connect.is_none() { self.listener.take() } else { None };

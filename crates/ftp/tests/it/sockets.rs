@@ -193,6 +193,34 @@ fn a_file_has_one_writer_at_a_time() {
     assert!(other.store("STOR a", b"2").starts_with("226"));
 }
 
+/// An upload that still waits for its data connection ends with its client: otherwise no other one could write the file for as long as the server waits.
+#[test]
+fn an_upload_that_waits_ends_with_its_client() {
+    let root = tempfile::tempdir().unwrap();
+    let mut patient = options(root.path());
+    patient.connect_timeout = Duration::from_secs(3600);
+    let server = Running::start(patient);
+    let (mut gone, mut other) = (Client::anonymous(server.address), Client::anonymous(server.address));
+    gone.passive();
+    gone.expect("STOR a", "150");
+    let second = TcpStream::connect(other.passive()).unwrap();
+    other.expect("STOR a", "450");
+    drop((gone, second));
+    let until = Instant::now() + LIMIT;
+    loop {
+        let mut data = TcpStream::connect(other.passive()).unwrap();
+        other.send(b"STOR a\r\n");
+        if other.reply().starts_with("150") {
+            data.write_all(b"2").unwrap();
+            drop(data);
+            assert!(other.reply().starts_with("226"));
+            break;
+        }
+        assert!(Instant::now() < until, "the file is still being written by a client that has gone");
+    }
+    assert_eq!(std::fs::read(root.path().join("a")).unwrap(), b"2");
+}
+
 #[test]
 fn atomic_uploads_show_nothing_before_they_are_whole() {
     let root = tempfile::tempdir().unwrap();
