@@ -24,6 +24,12 @@ use crate::third::{check_apart, seen_by};
 
 /// The slowest rate at which a transfer between two servers is waited for, in bytes a second.
 const SLOWEST: u64 = 64 << 10;
+/// How long a server may take to answer `PORT` before files go another way.
+const PORT_WITHIN: Duration = Duration::from_secs(10);
+/// How long a target may take for what is under way to it, beside the time of its bytes.
+const STORED_WITHIN: Duration = Duration::from_secs(10);
+/// How long a server may take to break an upload off that nothing comes for. Many servers do not hear `ABOR` while they wait for a connection.
+const ABORTED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Whether files may go directly from server to server, and how they went.
 #[derive(Debug, Default)]
@@ -199,7 +205,12 @@ impl Between {
         let (from, to) = (&mut self.from.dialogue, &mut self.to.dialogue);
         let port = to.passive()?;
         let (verb, argument) = port_command(SocketAddr::new(host, port));
-        let reply = from.ask(verb, &Argument::new(argument.as_bytes())?)?;
+        from.send(verb, &Argument::new(argument.as_bytes())?)?;
+        // One that connects at this command already may never answer it.
+        let Some(reply) = from.reply_within(self.timeout.min(PORT_WITHIN))? else {
+            self.direct.refuse(format!("{} does not answer {verb}", from.place()));
+            return Err(CopyError::NotDirect);
+        };
         if reply.code / 100 != 2 {
             let words = String::from_utf8_lossy(reply.last()).trim_end_matches('.').to_owned();
             self.direct.refuse(format!("{} does not connect to {}: {words}", from.place(), to.place()));
@@ -212,13 +223,18 @@ impl Between {
         };
         to.send(if at == 0 { "STOR" } else { "APPE" }, &target)?;
         from.send("RETR", &source)?;
-        let most = self.timeout + Duration::from_secs((size - at) / SLOWEST);
-        for (server, most) in [(from, most), (to, self.timeout)] {
-            let ended = server.ends_within(most)?;
-            if let Some(why) = ended {
-                self.direct.refuse(why);
-                return Err(CopyError::NotDirect);
-            }
+        let all = Duration::from_secs((size - at) / SLOWEST);
+        let why = match from.ends_within(self.timeout + all)? {
+            // A target that took the source for a stranger waits on, and the source may have sent all into the buffers between them.
+            None => to.ends_within(self.timeout.min(STORED_WITHIN + all))?,
+            why => why,
+        };
+        if let Some(why) = why {
+            self.direct.refuse(why);
+            // Until it has ended there, the file may be written by nothing else.
+            to.send("ABOR", &Argument::new(b"")?)?;
+            to.ends_within(self.timeout.min(ABORTED_WITHIN))?;
+            return Err(CopyError::NotDirect);
         }
         self.direct.went_direct.store(true, Ordering::Release);
         Ok(Some(size))

@@ -251,10 +251,9 @@ impl Dialogue {
     pub(crate) fn ends_within(&mut self, most: Duration) -> Result<Option<String>, CopyError> {
         let until = Instant::now() + most;
         loop {
-            if !self.hears(until)? {
+            let Some(reply) = self.reply_until(until)? else {
                 return Ok(Some(format!("{} did not end the transfer", self.place)));
-            }
-            let reply = self.reply()?;
+            };
             match reply.code / 100 {
                 1 => {}
                 2 => return Ok(None),
@@ -266,20 +265,26 @@ impl Dialogue {
         }
     }
 
+    /// The next reply, of a connection in clear. `None`: the server says nothing for so long.
+    pub(crate) fn reply_within(&mut self, most: Duration) -> Result<Option<Reply>, CopyError> {
+        self.reply_until(Instant::now() + most)
+    }
+
+    fn reply_until(&mut self, until: Instant) -> Result<Option<Reply>, CopyError> {
+        if self.hears(until)? { self.reply().map(Some) } else { Ok(None) }
+    }
+
     /// Waits for a word of the server, which may also be its end.
     fn hears(&mut self, until: Instant) -> Result<bool, CopyError> {
+        let timeout = self.timeout;
         let heard = self.stream().and_then(|stream| {
-            while stream.buffer().is_empty() {
-                match stream.get_ref().socket().peek(&mut [0]) {
-                    Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                    other => return other.map(|_| true),
-                }
-                if Instant::now() >= until {
-                    return Ok(false);
-                }
+            if !stream.buffer().is_empty() {
+                return Ok(true);
             }
-            Ok(true)
+            let socket = stream.get_ref().socket();
+            let heard = peeked(socket, until);
+            socket.set_read_timeout(Some(timeout))?;
+            heard
         });
         heard.map_err(|error| self.io(error))
     }
@@ -288,6 +293,22 @@ impl Dialogue {
     pub(crate) fn ended(&mut self) -> Result<Reply, CopyError> {
         let reply = self.reply()?;
         self.expect(reply, 2)
+    }
+}
+
+/// Whether something comes, or the other side ends. Changes the time limit of reads.
+fn peeked(socket: &TcpStream, until: Instant) -> std::io::Result<bool> {
+    loop {
+        let rest = until.saturating_duration_since(Instant::now());
+        if rest.is_zero() {
+            return Ok(false);
+        }
+        socket.set_read_timeout(Some(rest))?;
+        match socket.peek(&mut [0]) {
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted) => {}
+            other => return other.map(|_| true),
+        }
     }
 }
 

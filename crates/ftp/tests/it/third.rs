@@ -1,6 +1,6 @@
 //! Sessions between two servers (rule T17), and files that go from server to server in other ways.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -233,8 +233,8 @@ fn trees_go_between_servers_without_sessions() {
     for (more, way, why) in [
         ([SECOND, FIRST], "fxp:", ""),
         (["", FIRST], "client:", "127.0.0.2:"),
-        // The source connects, and the target closes what it does not know.
-        ([SECOND, ""], "client:", "127.0.0.2:"),
+        // The source connects, and the target closes what it does not know: the source may have sent all by then, and then the target says so.
+        ([SECOND, ""], "client:", " says: "),
     ] {
         let two = two(more);
         fill(&two.roots[0]);
@@ -268,6 +268,45 @@ fn trees_go_between_servers_without_sessions() {
         assert!(moved.size == 5_000_001 && ways[0].starts_with(way), "{moved:?} {ways:?}");
         assert_eq!(std::fs::read(two.roots[1].join("alone")).unwrap(), content(5_000_001));
     }
+}
+
+/// A relay of control connections to a server, which `PORT` and `EPRT` do not pass. Ends with the test's process.
+fn without_port(server: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind((server.ip(), 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let to = TcpStream::connect(server).unwrap();
+            let (mut from, mut back) = (to.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut from, &mut back));
+            std::thread::spawn(move || {
+                for line in BufReader::new(client).lines().map_while(Result::ok) {
+                    if !(line.starts_with("PORT") || line.starts_with("EPRT")) {
+                        (&to).write_all(format!("{line}\r\n").as_bytes()).unwrap();
+                    }
+                }
+                let _ = to.shutdown(std::net::Shutdown::Write);
+            });
+        }
+    });
+    address
+}
+
+/// A server that never answers `PORT` costs a wait, and no file: all go through the client then.
+#[test]
+fn a_server_that_does_not_answer_port_fails_nothing() {
+    let two = two([SECOND, FIRST]);
+    fill(&two.roots[0]);
+    let silent = without_port(two.servers[0].address);
+    let one = location(silent, "tree");
+    let data_of = |options: &mut PlainOptions| {
+        options.sides = PlainSides::Between(one, location(two.servers[1].address, "tree"));
+    };
+    let summary = two.plainly(data_of);
+    assert_eq!((summary.entries, summary.bytes, summary.failures), (4, 5_000_004, vec![]));
+    assert!(summary.ways.len() == 1 && summary.ways[0].starts_with("client:"), "{:?}", summary.ways);
+    assert!(summary.ways[0].contains(&format!("{silent} does not answer PORT")), "{:?}", summary.ways);
+    same(&two.roots[0].join("tree"), &two.roots[1].join("tree"));
 }
 
 /// On one server nothing is copied onto itself, and nothing removed that is about to be copied.
