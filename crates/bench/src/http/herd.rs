@@ -18,15 +18,15 @@ use crate::run::Plan;
 use crate::stats::{RoundSummary, Spread};
 use crate::web::{self, PROGRAM};
 
-/// Clients of the page that may be kept, and of the one that may not.
-const CLIENTS: [usize; 2] = [1_000, 100];
+/// Clients of the page that may be kept.
+const CLIENTS: usize = 1_000;
 /// How long a page takes; in a quick run.
 const TAKES: Duration = Duration::from_secs(2);
 const TAKES_QUICK: Duration = Duration::from_millis(300);
 /// A run that may measure so long is no quick one.
 const LONG: Duration = Duration::from_secs(120);
-/// How long clients wait, in times of a page.
-const PATIENCE: u32 = 40;
+/// How long a client waits for its whole answer.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// What is wanted: of the last first byte over the first, and of the last answer of a page that may not be kept over the page's time.
 const FIRST_BYTES: f64 = 1.1;
 const UNKEPT: f64 = 1.5;
@@ -48,6 +48,11 @@ impl Cache {
             Cache::Standard => "standard",
             Cache::Nginx => "nginx",
         }
+    }
+
+    /// Clients of the page that may not be kept. nginx takes the time of a page, and up to half a second more, for each of them.
+    fn unkept_clients(self) -> usize {
+        if self == Cache::Nginx { 10 } else { 100 }
     }
 }
 
@@ -79,7 +84,7 @@ impl Found {
 pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let verbena = plan.verbena.ok_or(BenchError::NoProgram { name: plan.name })?;
     let failed = |reason| BenchError::Target { doing: "raise the limit of open files".to_owned(), reason };
-    raise_open_files(4 * CLIENTS[0] as u64).map_err(failed)?;
+    raise_open_files(4 * CLIENTS as u64).map_err(failed)?;
     let takes = if plan.measuring >= LONG { TAKES } else { TAKES_QUICK };
     let folder = crate::run::directory()?;
     let place = folder.path();
@@ -107,7 +112,7 @@ pub(crate) fn measure(plan: Plan) -> Result<Findings, BenchError> {
     let rounds = interleave(
         plan.rounds,
         &mut turns,
-        |turn| format!("{} clients, {}", CLIENTS[0], turn.cache.name()),
+        |turn| format!("{CLIENTS} clients, {}", turn.cache.name()),
         |turn| {
             running.iter_mut().try_for_each(Running::look)?;
             number += 1;
@@ -174,18 +179,17 @@ fn theirs(program: &Path, (at, origin): (SocketAddr, SocketAddr), place: &Path) 
 
 fn take(turn: &Turn, number: u32, takes: Duration) -> Result<Found, BenchError> {
     let failed = |reason: String| BenchError::Target { doing: format!("ask {} at once", turn.cache.name()), reason };
-    let patience = takes * PATIENCE;
     let shared = format!("/shared/{number}");
-    let served = web::ask_at_once(turn.address, &shared, CLIENTS[0], patience).map_err(failed)?;
+    let served = web::ask_at_once(turn.address, &shared, CLIENTS, PATIENCE).map_err(failed)?;
     let firsts = || served.iter().map(|served| served.first.as_secs_f64());
     let counted =
-        web::get(turn.origin, &format!("/count{shared}"), patience).map_err(|error| failed(error.to_string()))?;
+        web::get(turn.origin, &format!("/count{shared}"), PATIENCE).map_err(|error| failed(error.to_string()))?;
     let counted = String::from_utf8_lossy(&counted).into_owned();
     let asked = counted.rsplit("\r\n").next().and_then(|number| number.parse().ok());
     let asked = asked.ok_or_else(|| failed(format!("the application said {counted:?}")))?;
     let first_bytes = firsts().fold(0.0, f64::max) / firsts().fold(f64::INFINITY, f64::min);
     let private = format!("/private/{number}");
-    let served = web::ask_at_once(turn.address, &private, CLIENTS[1], patience).map_err(failed)?;
+    let served = web::ask_at_once(turn.address, &private, turn.cache.unkept_clients(), PATIENCE).map_err(failed)?;
     let last = served.iter().map(|served| served.last.as_secs_f64()).fold(0.0, f64::max);
     Ok(Found { asked, first_bytes, unkept: last / takes.as_secs_f64() })
 }
@@ -199,7 +203,7 @@ fn summarise(turns: &[Turn], rounds: &[Vec<Found>], takes: Duration, findings: &
     for (turn, found) in turns.iter().zip(rounds) {
         let x = turn.cache as usize as f64 + 1.0;
         for (nth, quantity) in quantities.into_iter().enumerate() {
-            let clients = CLIENTS[nth / 2];
+            let clients = if nth < 2 { CLIENTS } else { turn.cache.unkept_clients() };
             let values: Vec<f64> = found.iter().map(|found| found.all()[nth]).collect();
             let summaries = values.iter().map(|value| RoundSummary::one(*value, clients as u64)).collect();
             let labels = [("cache", turn.cache.name()), ("counted", quantity)];
@@ -226,5 +230,5 @@ fn summarise(turns: &[Turn], rounds: &[Vec<Found>], takes: Duration, findings: &
         "Clients, caches and application share the cores of this machine. Connections are open before the clients ask."
             .into(),
     );
-    findings.notes.push("nginx lets those who wait for a page look for it twice a second, and lets a page that may not be kept go out to one after the other.".into());
+    findings.notes.push("nginx lets those who wait for a page look for it twice a second, and lets a page that may not be kept go out to one after the other: so ten clients ask it.".into());
 }
