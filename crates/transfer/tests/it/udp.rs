@@ -157,20 +157,21 @@ fn both_ends_are_told_of_an_end_and_of_a_close() {
 
 #[test]
 fn a_reader_that_rests_holds_the_writer_up() {
-    let ([mut near, mut far], _listening) = pair();
+    let ([near, mut far], _listening) = pair();
+    let Ends { mut write, finish, counts: sent, .. } = near;
     let written = Arc::new(AtomicU64::new(0));
     let count = written.clone();
     let writer = std::thread::spawn(move || {
         for _ in 0..64 {
-            near.write.write_all(&vec![3; 1 << 20]).unwrap();
+            write.write_all(&vec![3; 1 << 20]).unwrap();
             count.fetch_add(1 << 20, Ordering::Relaxed);
         }
-        (near.finish)();
+        finish();
     });
     let began = Instant::now();
     let mut before = (0, Instant::now());
-    // It stands once both windows are full.
-    while before.0 == 0 || before.1.elapsed() < Duration::from_secs(1) {
+    // The reader's window is full, and then what waits at the writer.
+    while sent().unwrap().bytes < 16 << 20 || before.1.elapsed() < Duration::from_secs(1) {
         let now = written.load(Ordering::Relaxed);
         if now != before.0 {
             before = (now, Instant::now());
@@ -178,6 +179,8 @@ fn a_reader_that_rests_holds_the_writer_up() {
         assert!(began.elapsed() < LIMIT);
         std::thread::sleep(Duration::from_millis(5));
     }
+    // And what the hello had.
+    assert!(sent().unwrap().bytes < 17 << 20, "{:?}", sent());
     assert!(before.0 <= 34 << 20, "{} bytes were taken", before.0);
     let mut all = Vec::new();
     far.read.read_to_end(&mut all).unwrap();
