@@ -32,6 +32,8 @@ const MOST_LOST: f64 = 1.0 / 50.0;
 const FIRST: f64 = 10.0 * PACKET / 0.1;
 const LEAST: f64 = 2.0 * PACKET / 0.2;
 const MOST: f64 = 1e10;
+/// How long an acknowledgement may take before the first round trip is known (RFC 6298, section 2.1).
+const FIRST_PATIENCE: Duration = Duration::from_secs(1);
 /// The least queue: how much longer than the shortest of all the shortest round trip of a round is. It is a quarter where that is more.
 const QUEUE: Duration = Duration::from_millis(3);
 /// The same of the mean round trip, where the queue counts as not empty. It is a tenth where that is more.
@@ -148,6 +150,9 @@ impl Pace {
 
     /// How long an acknowledgement may take before it is missing.
     pub(crate) fn patience(&self) -> Duration {
+        if self.smoothed.is_none() {
+            return FIRST_PATIENCE;
+        }
         (self.round_trip() + (self.variation * 4).max(Duration::from_millis(10))).max(Duration::from_millis(30))
     }
 

@@ -69,6 +69,20 @@ fn a_link_is_filled_and_its_losses_alone_slow_nothing_down() {
     }
 }
 
+/// Before the first acknowledgement nothing says how long one takes: half a second is no loss.
+#[test]
+fn a_round_trip_of_half_a_second_is_no_loss() {
+    let far = Link { delay: Duration::from_millis(250), queue: LONG.rate, ..LONG };
+    let mut world = World::new(1, far, bytes(200 << 20));
+    world.run(Duration::from_millis(900));
+    let counts = world.ends[0].counts();
+    assert!(counts.packets >= 10 && counts.again == 0, "{counts:?}");
+    world.run(Duration::from_secs(10));
+    let read = world.read.len();
+    eprintln!("{read} bytes in 11 s");
+    assert!(read as f64 > LONG.rate * 5.0, "{read} bytes in 11 s");
+}
+
 #[test]
 fn it_slows_down_with_the_link_and_does_not_send_blindly() {
     let mut world = World::new(4, LONG, bytes(200 << 20));
