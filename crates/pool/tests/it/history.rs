@@ -1,5 +1,6 @@
 //! What clients saw, and what of it a register that may forget cannot have answered.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 /// What became of an operation.
@@ -33,8 +34,9 @@ impl History {
         self.0.push(Operation { key, asked, answered, outcome });
     }
 
-    pub fn len(&self) -> usize {
-        self.0.len()
+    /// Reads, and those of them that found a value.
+    pub fn reads(&self) -> usize {
+        self.0.iter().filter(|one| matches!(one.outcome, Outcome::Hit(_) | Outcome::Miss)).count()
     }
 
     pub fn hits(&self) -> usize {
@@ -48,12 +50,12 @@ impl History {
     /// Reads of a value that was replaced before they began: by an acknowledged set or deletion that began when the value's own set had ended, or as
     /// a read shows that had ended by then. And reads of values that were not yet asked to be set, or of another key.
     pub fn violations(&self) -> Vec<String> {
-        let mut found = vec![];
-        let keys = self.0.iter().map(|one| one.key).max().map_or(0, |last| last + 1);
-        for key in 0..keys {
-            let of_key: Vec<&Operation> = self.0.iter().filter(|one| one.key == key).collect();
-            check(&of_key, &mut found);
+        let mut of_keys: HashMap<u64, Vec<&Operation>> = HashMap::new();
+        for one in &self.0 {
+            of_keys.entry(one.key).or_default().push(one);
         }
+        let mut found = vec![];
+        of_keys.values().for_each(|of_key| check(of_key, &mut found));
         found
     }
 }
@@ -61,7 +63,11 @@ impl History {
 /// For each read: the latest beginning among the changes that were certainly made before it began. A value whose set had ended before that
 /// beginning is old.
 fn check(of_key: &[&Operation], found: &mut Vec<String>) {
-    let set_of = |value: u64| of_key.iter().find(|one| one.outcome == Outcome::Set(value));
+    let sets: HashMap<u64, &Operation> = of_key
+        .iter()
+        .filter_map(|one| if let Outcome::Set(value) = one.outcome { Some((value, *one)) } else { None })
+        .collect();
+    let set_of = |value: u64| sets.get(&value).copied();
     // When what was certain by then had begun.
     let mut certain: Vec<(Instant, Instant)> = vec![];
     for one in of_key {

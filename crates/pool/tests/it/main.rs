@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod campaign;
 mod clients;
 mod history;
 mod processes;

@@ -5,19 +5,15 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use verbena_pool::{Client, ClientError};
+use verbena_pool::Client;
 use verbena_testkit::programs::{verbena, wait_for};
 
-use crate::history::{History, Outcome};
-
 /// How long a client waits for an answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A process that ends with the test.
 pub struct Ended(Child);
@@ -25,6 +21,11 @@ pub struct Ended(Child);
 impl Ended {
     pub fn of(process: Child) -> Ended {
         Ended(process)
+    }
+
+    /// Waits until it has ended by itself: whether all went well.
+    pub fn ends_well(mut self) -> bool {
+        self.0.wait().unwrap().success()
     }
 }
 
@@ -51,7 +52,7 @@ pub fn pool(directory: &Path, log: &str, more: &[&str]) -> (Ended, String) {
     pool_at(directory, log, "127.0.0.1:0", more)
 }
 
-fn pool_at(directory: &Path, log: &str, listen: &str, more: &[&str]) -> (Ended, String) {
+pub fn pool_at(directory: &Path, log: &str, listen: &str, more: &[&str]) -> (Ended, String) {
     let (process, serving) = pool_with(directory, log, listen, more);
     (process, serving["address"].as_str().unwrap().to_owned())
 }
@@ -86,7 +87,7 @@ pub fn wait_until_open(at: &str, members: u64) {
     });
 }
 
-fn signal(process: &Ended, signal: Signal) {
+pub fn signal(process: &Ended, signal: Signal) {
     kill_process(Pid::from_raw(i32::try_from(process.0.id()).unwrap()).unwrap(), signal).unwrap();
 }
 
@@ -312,156 +313,4 @@ fn a_pool_that_is_killed_costs_what_lay_in_its_memory_and_nothing_old_is_read() 
 fn without_a_mirror_it_costs_what_it_was_home_of_too() {
     let left = left_of_a_killed_pool(&["--pool-mirror", "false"]);
     assert!((150..=350).contains(&left), "{left} of 1000 keys are left");
-}
-
-/// What clients of all pools do meanwhile.
-struct Clients {
-    history: Arc<Mutex<History>>,
-    stops: Arc<AtomicBool>,
-    threads: Vec<std::thread::JoinHandle<()>>,
-}
-
-impl Clients {
-    const KEYS: u64 = 12;
-
-    /// Several at each of these pools.
-    fn start(pools: &[&str], each: u64) -> Clients {
-        let (history, stops) = (Arc::new(Mutex::new(History::default())), Arc::new(AtomicBool::new(false)));
-        let serial = Arc::new(AtomicU64::new(0));
-        let mut threads = vec![];
-        for (nth, at) in pools.iter().flat_map(|at| (0..each).map(move |_| at)).enumerate() {
-            let (at, history, stops, serial) = ((*at).to_owned(), history.clone(), stops.clone(), serial.clone());
-            threads.push(std::thread::spawn(move || {
-                let mut random = nth as u64 * 7919 + 1;
-                let mut client = None;
-                while !stops.load(Ordering::Relaxed) {
-                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    let key = (random >> 33) % Clients::KEYS;
-                    Clients::once(&at, &mut client, key, (random >> 50) % 10, &history, &serial);
-                }
-            }));
-        }
-        Clients { history, stops, threads }
-    }
-
-    fn once(
-        at: &str,
-        client: &mut Option<Client>,
-        key: u64,
-        choice: u64,
-        history: &Mutex<History>,
-        serial: &AtomicU64,
-    ) {
-        let Some(connected) = client else {
-            // A pool that is gone is there again a little later.
-            *client = Client::connect(at, PATIENCE).ok();
-            return std::thread::sleep(Duration::from_millis(2));
-        };
-        let name = format!("key-{key}");
-        let asked = Instant::now();
-        let outcome = match choice {
-            0 => connected.delete(&name).map(|_| Outcome::Deleted),
-            1..=3 => {
-                let value = serial.fetch_add(1, Ordering::Relaxed) + 1;
-                let set = connected.set(&name, 0, 0, value.to_string().as_bytes());
-                if let Err(error) = &set
-                    && Clients::may_be_done(error)
-                {
-                    history.lock().unwrap().record(key, asked, None, Outcome::Set(value));
-                }
-                set.map(|()| Outcome::Set(value))
-            }
-            _ => connected.get(&name).map(|found| {
-                found.map_or(Outcome::Miss, |found| {
-                    Outcome::Hit(String::from_utf8(found.bytes).unwrap().parse().unwrap())
-                })
-            }),
-        };
-        match outcome {
-            Ok(outcome) => history.lock().unwrap().record(key, asked, Some(Instant::now()), outcome),
-            Err(ClientError::Connection { .. }) => *client = None,
-            Err(ClientError::Refused(_)) => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    /// A deletion of which this is not known says nothing.
-    fn may_be_done(error: &ClientError) -> bool {
-        match error {
-            ClientError::Refused(line) => line == "SERVER_ERROR outcome unknown",
-            _ => true,
-        }
-    }
-
-    fn counted(&self) -> usize {
-        self.history.lock().unwrap().len()
-    }
-
-    fn wait_for(&self, more: usize) {
-        let from = self.counted();
-        wait_for("clients to get answers", || self.counted() >= from + more);
-    }
-
-    fn end(self) -> History {
-        self.stops.store(true, Ordering::Relaxed);
-        self.threads.into_iter().for_each(|thread| thread.join().unwrap());
-        Arc::into_inner(self.history).unwrap().into_inner().unwrap()
-    }
-}
-
-#[test]
-fn nothing_old_is_read_while_pools_are_paused_and_killed() {
-    let directory = tempfile::tempdir().unwrap();
-    let small = ["--memory", "1MiB", "--pool-patience", "500ms"];
-    let (_first, a) = pool(directory.path(), "a", &small);
-    let (second, b) = pool(directory.path(), "b", &small);
-    wait_until_open(&a, 2);
-    wait_until_open(&b, 2);
-    let clients = Clients::start(&[&a, &b], 3);
-    clients.wait_for(3000);
-    let rounds = if std::env::var_os("VERBENA_LONG").is_some() { 20 } else { 2 };
-    for _ in 0..rounds {
-        // Beyond its lease: what it was home of goes to the other, is changed there, and comes back.
-        signal(&second, Signal::STOP);
-        std::thread::sleep(Duration::from_millis(2500));
-        signal(&second, Signal::CONT);
-        wait_until_open(&b, 2);
-        clients.wait_for(2000);
-        // Within it.
-        signal(&second, Signal::STOP);
-        std::thread::sleep(Duration::from_millis(300));
-        signal(&second, Signal::CONT);
-        clients.wait_for(500);
-    }
-    signal(&second, Signal::KILL);
-    wait_until_open(&a, 1);
-    clients.wait_for(1000);
-    let (_third, c) = pool_at(directory.path(), "c", &b, &small);
-    assert_eq!(c, b);
-    wait_until_open(&b, 2);
-    clients.wait_for(2000);
-    let history = clients.end();
-    let (operations, hits) = (history.len(), history.hits());
-    println!("{operations} operations, {hits} hits, {} unknown", history.unknown());
-    let violations = history.violations();
-    assert!(
-        violations.is_empty(),
-        "{} of {operations}:\n{}",
-        violations.len(),
-        violations[..violations.len().min(5)].join("\n")
-    );
-    assert!(hits * 5 > operations, "{hits} hits of {operations} operations");
-}
-
-/// So that we know that the test above sees: two pools with directories of their own are two caches.
-#[test]
-fn two_islands_are_stale() {
-    let [one, other] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let ((_first, a), (_second, b)) = (pool(one.path(), "a", &[]), pool(other.path(), "b", &[]));
-    wait_until_open(&a, 1);
-    wait_until_open(&b, 1);
-    let clients = Clients::start(&[&a, &b], 1);
-    clients.wait_for(500);
-    let violations = clients.end().violations();
-    assert!(!violations.is_empty(), "nothing old was seen");
 }
