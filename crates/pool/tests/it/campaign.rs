@@ -2,8 +2,8 @@
 //! key is read.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
-use std::path::PathBuf;
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use rustix::process::Signal;
+use verbena_namespaces::{Block, Crossing, Namespace, or_skipped};
 use verbena_testkit::programs::wait_for;
 
 use crate::history::{History, Outcome};
@@ -255,6 +256,7 @@ struct Faults {
     short_pauses: u32,
     drains: u32,
     schemes: u32,
+    cuts: u32,
 }
 
 /// One of the pools.
@@ -262,6 +264,8 @@ struct One {
     directory: PathBuf,
     more: Vec<String>,
     at: String,
+    /// Its own, where it has one.
+    network: Option<Namespace>,
     running: Option<Ended>,
 }
 
@@ -269,7 +273,11 @@ impl One {
     /// Starts it, again where it listened before.
     fn start(&mut self, log: &str) {
         let more: Vec<&str> = self.more.iter().map(String::as_str).collect();
-        let (process, at) = pool_at(&self.directory, log, &self.at, &more);
+        let start = || pool_at(&self.directory, log, &self.at, &more);
+        let (process, at) = match &self.network {
+            Some(network) => network.enter(start).unwrap(),
+            None => start(),
+        };
         (self.running, self.at) = (Some(process), at);
     }
 
@@ -287,24 +295,27 @@ impl One {
 /// Three pools of one cluster.
 struct Pools {
     all: Vec<One>,
+    /// Where their networks cross, with the address of each.
+    crossing: Option<(Crossing, [Ipv4Addr; 3])>,
     faults: Faults,
     /// Reads of other nodes' memory, as far as those that were killed had said so.
     remote: u64,
 }
 
 impl Pools {
-    /// `of` gives each, by its name, its directory and further options.
-    fn start(of: impl Fn(&str) -> (PathBuf, Vec<String>)) -> Pools {
-        let mut all = vec![];
-        for name in ["a", "b", "c"] {
-            let (directory, mut more) = of(name);
-            more.extend(["--memory", "1MiB", "--pool-patience", "500ms"].map(str::to_owned));
-            all.push(One { directory, more, at: "127.0.0.1:0".into(), running: None });
-            all.last_mut().unwrap().start(name);
+    /// Each has a directory, and further options.
+    fn start(own: [(PathBuf, Vec<String>); 3]) -> Pools {
+        let one = |(directory, more)| One { directory, more, at: "127.0.0.1:0".into(), network: None, running: None };
+        Pools { all: own.map(one).into(), crossing: None, faults: Faults::default(), remote: 0 }.begun()
+    }
+
+    fn begun(mut self) -> Pools {
+        for (nth, one) in self.all.iter_mut().enumerate() {
+            one.more.extend(["--memory", "1MiB", "--pool-patience", "500ms"].map(str::to_owned));
+            one.start(&format!("{nth}"));
         }
-        let pools = Pools { all, faults: Faults::default(), remote: 0 };
-        pools.wait_until_open();
-        pools
+        self.wait_until_open();
+        self
     }
 
     fn at(&self) -> Vec<String> {
@@ -321,7 +332,8 @@ impl Pools {
 
     /// One fault of this kind at this pool, from which they come back.
     fn fault(&mut self, kind: u64, random: &mut Pcg64) {
-        let one = &mut self.all[(random.next_u64() % 3) as usize];
+        let nth = (random.next_u64() % 3) as usize;
+        let one = &mut self.all[nth];
         let faults = &mut self.faults;
         let log = format!("{}-{}-{}", one.at, faults.kills, faults.drains);
         match kind {
@@ -348,6 +360,18 @@ impl Pools {
                 assert!(one.running.take().unwrap().ends_well(), "{} has not left well", one.at);
                 faults.drains += 1;
                 one.start(&log);
+            }
+            // The others and it hear nothing of each other, or one side alone does not. Clients reach all.
+            5 if let Some((crossing, addresses)) = &self.crossing => {
+                let (own, all) = (Block::from(addresses[nth]), Block::new(addresses[nth], 24));
+                let mut ways = vec![(own, all), (all, own)];
+                if !random.next_u64().is_multiple_of(3) {
+                    ways.swap_remove((random.next_u64() % 2) as usize);
+                }
+                ways.iter().for_each(|(from, to)| crossing.close(*from, *to).unwrap());
+                std::thread::sleep(Duration::from_millis(500 + random.next_u64() % 2500));
+                ways.iter().for_each(|(from, to)| crossing.open(*from, *to).unwrap());
+                faults.cuts += 1;
             }
             _ => {
                 let name = SCHEMES[(random.next_u64() % SCHEMES.len() as u64) as usize];
@@ -392,36 +416,60 @@ fn nothing_old_is_read(mut pools: Pools) {
     assert!(pools.remote * 5 > hits as u64, "{} of {hits} hits came from other nodes' memory", pools.remote);
     assert!(evicted > 0, "the memory was never full");
     assert!(!is_long || operations >= 1_000_000, "{operations} operations");
-    let Faults { kills, pauses, drains, schemes, .. } = pools.faults;
-    assert!(kills >= kinds as u32 / 3 && pauses.min(drains).min(schemes) >= kinds as u32 / 6, "{:?}", pools.faults);
+    let Faults { kills, pauses, drains, schemes, cuts, .. } = pools.faults;
+    assert!(
+        kills >= kinds as u32 / 3 && pauses.min(drains).min(schemes.max(cuts)) >= kinds as u32 / 6,
+        "{:?}",
+        pools.faults
+    );
 }
 
 #[test]
 fn nothing_old_is_read_whatever_happens_to_pools_on_shm() {
     let directory = tempfile::tempdir().unwrap();
-    nothing_old_is_read(Pools::start(|_| (directory.path().to_owned(), vec![])));
+    nothing_old_is_read(Pools::start(std::array::from_fn(|_| (directory.path().to_owned(), vec![]))));
 }
 
-/// Nothing is shared but the network.
+/// Directories and options of three nodes at these addresses, which share nothing but a network.
+fn apart(directory: &Path, addresses: [Ipv4Addr; 3]) -> [(PathBuf, Vec<String>); 3] {
+    let names = ["a", "b", "c"];
+    let line = |(name, address)| format!("{{ name = \"{name}\", address = \"tcp://{address}:6301\" }}");
+    let members: Vec<String> = names.into_iter().zip(addresses).map(line).collect();
+    let config = directory.join("pools.toml");
+    let text =
+        format!("[cluster]\nmembers = [{}]\n[fabric]\nprovider = \"tcp\"\ninsecure = true\n", members.join(", "));
+    std::fs::write(&config, text).unwrap();
+    names.map(|name| {
+        let own = directory.join(name);
+        std::fs::create_dir(&own).unwrap();
+        (own, ["--config", config.to_str().unwrap(), "--cluster-name", name].map(str::to_owned).to_vec())
+    })
+}
+
 #[test]
 fn nothing_old_is_read_whatever_happens_to_pools_on_tcp() {
     let directory = tempfile::tempdir().unwrap();
     let [low, high, ..] = std::process::id().to_le_bytes();
-    let line = |(name, port): (&str, u16)| {
-        format!("{{ name = \"{name}\", address = \"tcp://127.{}.{high}.79:{port}\" }}", 1 + low % 250)
-    };
-    let members = [("a", 6301), ("b", 6302), ("c", 6303)].map(line).join(", ");
-    let config = directory.path().join("pools.toml");
-    std::fs::write(
-        &config,
-        format!("[cluster]\nmembers = [{members}]\n[fabric]\nprovider = \"tcp\"\ninsecure = true\n"),
-    )
-    .unwrap();
-    nothing_old_is_read(Pools::start(|name| {
-        let own = directory.path().join(name);
-        std::fs::create_dir(&own).unwrap();
-        (own, ["--config", config.to_str().unwrap(), "--cluster-name", name].map(str::to_owned).to_vec())
-    }));
+    let addresses = [1, 2, 3].map(|nth| Ipv4Addr::new(127, 1 + low % 250, high, nth));
+    nothing_old_is_read(Pools::start(apart(directory.path(), addresses)));
+}
+
+/// Clients are in the middle, and reach pools that are cut off from each other.
+#[test]
+fn nothing_old_is_read_whatever_happens_to_pools_in_networks_that_are_cut() {
+    let Some(middle) = or_skipped(Namespace::new()).unwrap() else { return };
+    middle.join().unwrap();
+    let crossing = Crossing::new(middle, Ipv4Addr::new(10, 79, 0, 1)).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let addresses = [1, 2, 3].map(|nth| Ipv4Addr::new(10, 79, 1, nth));
+    let all = apart(directory.path(), addresses).into_iter().zip(addresses).map(|((directory, more), address)| {
+        let network = Namespace::new().unwrap();
+        crossing.connect(&format!("to-{}", address.octets()[3]), &network, &[address]).unwrap();
+        One { directory, more, at: format!("{address}:0"), network: Some(network), running: None }
+    });
+    let all = all.collect();
+    let crossing = Some((crossing, addresses));
+    nothing_old_is_read(Pools { all, crossing, faults: Faults::default(), remote: 0 }.begun());
 }
 
 /// So that we know that the tests above see: two pools with directories of their own are two caches.
