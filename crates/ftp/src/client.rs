@@ -337,13 +337,24 @@ pub fn copy(options: &CopyOptions, report: &mut dyn FnMut(&Progress) -> bool) ->
         links.tuner = Some(tuner);
     }
     let settings = SessionSettings::new(1, numbers);
-    let mut summary = match walk {
-        Some(mut walk) => send(links, Sources::new(root, base), &mut walk, settings, report)?.with_unread(walk.unread),
+    // Streams on datagrams hear nothing of the end of the server, and would be silent for a minute before they gave up.
+    let mut is_gone = false;
+    let mut watched = |progress: &Progress| {
+        is_gone = control.is_gone();
+        !is_gone && report(progress)
+    };
+    let summary = match walk {
+        Some(mut walk) => send(links, Sources::new(root, base), &mut walk, settings, &mut watched)
+            .map(|summary| summary.with_unread(walk.unread)),
         None => {
             let store = Store::new(root, base, CHUNK_BYTES, options.is_durable);
-            receive(links, store, settings, report)?
+            receive(links, store, settings, &mut watched)
         }
     };
+    if is_gone && summary.is_err() {
+        return Err(control.io(std::io::ErrorKind::UnexpectedEof.into()));
+    }
+    let mut summary = summary?;
     // Files that failed are named in the summary; the server's last word is about them.
     match control.ended() {
         Err(CopyError::Refused { .. }) if !summary.failures.is_empty() => {}

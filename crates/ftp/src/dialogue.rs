@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::address::canonical;
 use crate::client::{CopyError, Location};
+use crate::ended::has_ended;
 use crate::trust::{Trust, Wire};
 
 /// The longest reply that is read.
@@ -156,6 +157,11 @@ impl Dialogue {
     pub(crate) fn is_one_machine(&mut self) -> Result<bool, CopyError> {
         let (here, peer) = (self.here()?, canonical(self.peer()?.ip()));
         Ok(peer.is_loopback() || peer == here)
+    }
+
+    /// Whether the server has closed this connection, or has gone. A reply that waits to be read is not the end.
+    pub(crate) fn is_gone(&mut self) -> bool {
+        self.stream().map_or(true, |stream| stream.buffer().is_empty() && has_ended(stream.get_ref().socket()))
     }
 
     /// Where the server is, for messages.

@@ -19,6 +19,7 @@ mod data;
 mod date;
 mod dialogue;
 mod encryption;
+mod ended;
 mod endpoint;
 mod error;
 mod extended;

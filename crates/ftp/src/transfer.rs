@@ -13,6 +13,7 @@ use verbena_transfer::{FileError, Root};
 use crate::command::Representation;
 use crate::data;
 use crate::encryption::SessionTls;
+use crate::ended::has_ended;
 use crate::error::TransferError;
 use crate::extended::Mode;
 use crate::limits::Limits;
@@ -202,13 +203,7 @@ impl OneTransfer {
 
     /// Whether the control connection stands, and the transfer has not been aborted.
     pub(crate) fn is_client_there(&self) -> bool {
-        let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
-        let mut byte = [0u8; 1];
-        let is_open = match rustix::net::recv(&self.control, &mut byte[..], flags) {
-            Ok((read, _)) => read > 0,
-            Err(error) => error == rustix::io::Errno::AGAIN,
-        };
-        is_open && !self.running.is_aborted()
+        !has_ended(&self.control) && !self.running.is_aborted()
     }
 
     fn log(&self, what: &What, is_ascii: bool, lasted: Duration, is_complete: bool) {
