@@ -19,6 +19,8 @@ pub(super) const CACHES: usize = 3;
 const HOMES: usize = 2;
 /// How long a member may be silent.
 const LEASE: Duration = Duration::from_secs(1);
+/// Pages change at once here. A cache that is killed keeps out what it was purging for so long and a lease.
+const LONGEST_TRANSACTION: Duration = Duration::from_secs(3);
 /// How long one is stopped: longer than a lease.
 const PAUSE: Duration = Duration::from_millis(1_500);
 /// All are well again within this time.
@@ -206,10 +208,11 @@ fn ours(provider: Provider, at: &Addresses, nodes: [SocketAddr; CACHES], place: 
     };
     let members: String = (0..CACHES).map(member).collect();
     format!(
-        "[cluster]\nlease = \"{}ms\"\nmembers = [\n{members}]\n[fabric]\nprovider = \"{}\"\n[node]\nruntime = \"{}\"\n\
+        "[cluster]\nlease = \"{}ms\"\nmembers = [\n{members}]\n[pages]\nlongest_transaction = \"{}ms\"\n[fabric]\nprovider = \"{}\"\n[node]\nruntime = \"{}\"\n\
          [proxy]\norigin = [\"http://{}\"]\nthreads = 1\nroutes = [\n{{ prefix = \"/standard\", mode = \"standard\" }},\n\
          {{ prefix = \"/coherent\", writes = \"announced\" }},\n]\n",
         LEASE.as_millis(),
+        LONGEST_TRANSACTION.as_millis(),
         provider.name(),
         place.join("run").display(),
         at.origin,
