@@ -41,8 +41,12 @@ memory() {
 statements() { run_alone -p verbena-statements -p verbena-relay -p verbena-memcache; }
 # Fifty thousand pairs each on a MariaDB and a PostgreSQL.
 database() { run_alone -p verbena-database; }
-# Ten thousand seeds of the cooperative cache and of transfers, pools under every scheme and with clients of others, its longest traces, and a million operations on a mount.
-systems() { run_tests -p verbena-coop -p verbena-pool -p verbena-transfer -p verbena-ftp -p verbena-bank -p verbena-mount -p verbena-gluster; }
+# Ten thousand seeds of the cooperative cache and of transfers, pools under every scheme and with clients of others, its longest traces, a million operations on a
+# mount, and a thousand transfers by every way that are killed, stopped, and met by others.
+systems() {
+    run_tests -p verbena-coop -p verbena-pool -p verbena-transfer -p verbena-ftp -p verbena-bank -p verbena-mount -p verbena-gluster
+    run_tests -p verbena-cli -E 'test(/^transfers::/)'
+}
 # Clients of memcached in Node and Go, with their own tests and examples, at three pools.
 pool-clients() {
     local profile=${VERBENA_PROFILE:-release} flag=()

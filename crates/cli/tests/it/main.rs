@@ -96,6 +96,7 @@ mod shared_pages;
 mod sqlite;
 mod standard;
 mod top;
+mod transfers;
 mod unchanged_application;
 mod wan;
 mod xdp;
