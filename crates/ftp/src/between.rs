@@ -119,7 +119,7 @@ impl Between {
             is_direct = direct.is_some();
             size = match direct {
                 Some(size) => size,
-                None => self.through(source, target, kept, report)?,
+                None => self.through((source, version.0), target, kept, report)?,
             };
         }
         let changed = || CopyError::Changed(String::from_utf8_lossy(source).into_owned());
@@ -155,13 +155,17 @@ impl Between {
         Ok(if is_equal { stands } else { 0 })
     }
 
-    fn through(&mut self, source: &[u8], target: &[u8], kept: u64, report: Report<'_>) -> Result<u64, CopyError> {
+    fn through(
+        &mut self,
+        (source, size): (&[u8], Option<u64>),
+        target: &[u8],
+        kept: u64,
+        report: Report<'_>,
+    ) -> Result<u64, CopyError> {
         self.direct.went_through.store(true, Ordering::Release);
-        let argument = Argument::new(target)?;
         let mut at = kept;
         let mut input = self.from.retrieve(source, &mut at)?;
-        // A server that restarts downloads may not restart uploads; all append.
-        let mut output = self.to.dialogue.data(if at == 0 { "STOR" } else { "APPE" }, &argument)?;
+        let mut output = self.to.upload(target, at, size)?;
         let mut block = self.from.block();
         loop {
             let read = match input.read(&mut block) {

@@ -11,7 +11,7 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -23,6 +23,8 @@ use crate::dialogue::{Argument, Dialogue};
 use crate::limits::RateLimit;
 use crate::listed::{Listed, ListedKind, parse_list, parse_mlsd};
 use crate::trust::Wire;
+
+mod uploading;
 
 /// What the name of a file begins with that is still on its way.
 pub(crate) const PART: &str = ".ftp-part.";
@@ -44,6 +46,8 @@ struct Features {
     xsha256: bool,
     mfmt: bool,
     rang: bool,
+    /// It is our own server.
+    sessions: bool,
 }
 
 /// What came of moving a file.
@@ -88,6 +92,7 @@ impl Remote {
                     b"XSHA256" => features.xsha256 = true,
                     b"RANG" => features.rang = true,
                     b"MFMT" => features.mfmt = true,
+                    b"TPRT" => features.sessions = true,
                     b"UTF8" => drop(dialogue.ask("OPTS", &Argument::new(b"UTF8 ON")?)?),
                     _ => {}
                 }
@@ -344,106 +349,6 @@ impl Remote {
         // 226 if all was sent, 426 or 451 if not.
         self.dialogue.reply()?;
         Ok(is_equal)
-    }
-
-    /// Sends a file of this machine. `takes_likely` lets it go on behind what stands there if only its last bytes are
-    /// known to be equal, where the server has no `HASH`.
-    pub fn put(
-        &mut self,
-        file: &mut File,
-        path: &[u8],
-        takes_likely: bool,
-        report: Report<'_>,
-    ) -> Result<Moved, CopyError> {
-        let name = || String::from_utf8_lossy(path).into_owned();
-        let here = |error| CopyError::Read { name: name(), error };
-        let before = file.metadata().map_err(here)?;
-        let size = before.len();
-        // An empty file stands if the server says so. Where there is nothing, it has to be sent.
-        let found = self.size(path)?;
-        let stands = found.unwrap_or(0);
-        let kept = match stands {
-            0 => 0,
-            more if more > size => 0,
-            stands if self.is_beginning(path, file, stands, takes_likely)? => stands,
-            _ => 0,
-        };
-        if kept < size || found != Some(size) {
-            self.send(file, path, kept, report, &name)?;
-        }
-        let after = file.metadata().map_err(here)?;
-        let identity =
-            |data: &std::fs::Metadata| (data.len(), data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec());
-        let there = self.size(path)?;
-        if identity(&after) != identity(&before) || there.is_some_and(|there| there != size) {
-            return Err(CopyError::Changed(name()));
-        }
-        Ok(Moved { size, kept })
-    }
-
-    fn is_beginning(&mut self, path: &[u8], file: &File, length: u64, takes_likely: bool) -> Result<bool, CopyError> {
-        if let Some(there) = self.hash_there(path, Some(length))? {
-            let mut hasher = Sha256::new();
-            let mut block = vec![0; BLOCK];
-            let mut at = 0;
-            while at < length {
-                let most = usize::try_from(length - at).map_or(BLOCK, |rest| rest.min(BLOCK));
-                match file.read_at(&mut block[..most], at) {
-                    Ok(0) | Err(_) => return Ok(false),
-                    Ok(read) => {
-                        hasher.update(&block[..read]);
-                        at += read as u64;
-                    }
-                }
-            }
-            return Ok(hexadecimal(&hasher.finalize()) == there);
-        }
-        if !takes_likely {
-            return Ok(false);
-        }
-        self.equals(path, file, length.saturating_sub(COMPARED), length)
-    }
-
-    fn send(
-        &mut self,
-        file: &mut File,
-        path: &[u8],
-        kept: u64,
-        report: Report<'_>,
-        name: &dyn Fn() -> String,
-    ) -> Result<(), CopyError> {
-        let here = |error| CopyError::Read { name: name(), error };
-        let argument = Argument::new(path)?;
-        file.seek(SeekFrom::Start(kept)).map_err(here)?;
-        let verb = match kept {
-            0 => "STOR",
-            // A server that restarts downloads may not restart uploads; all append.
-            _ => "APPE",
-        };
-        let mut wire = self.dialogue.data(verb, &argument)?;
-        let mut block = self.block();
-        let mut at = kept;
-        loop {
-            let read = match file.read(&mut block) {
-                Ok(0) => break,
-                Ok(read) => read,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => return Err(here(error)),
-            };
-            if let Err(error) = wire.write_all(&block[..read]) {
-                drop(wire);
-                // The server's reason says more: no space, no quota.
-                self.dialogue.ended()?;
-                return Err(self.dialogue.io(error));
-            }
-            self.passed(read);
-            at += read as u64;
-            if !report(at) {
-                return Err(CopyError::Stopped);
-            }
-        }
-        wire.finish().map_err(|error| self.dialogue.io(error))?;
-        self.dialogue.ended().map(drop)
     }
 }
 

@@ -18,6 +18,8 @@ use crate::common::traffic::{Ended, started};
 const LIMIT: Duration = Duration::from_secs(90);
 /// Tries of a command behind the fault: a part that another one still writes is refused for a moment.
 const TRIES: u32 = 100;
+/// How names begin of what is under way.
+const UNDER_WAY: [&[u8]; 2] = [b".~verbena.", b".ftp-part."];
 const WAYS: [&[&str]; 5] =
     [&["--channel", "tcp"], &["--channel", "quic"], &["--channel", "udp"], &["--channel", "descriptor"], &["--plain"]];
 
@@ -79,7 +81,7 @@ fn files(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
             let path = entry.path();
             if path.is_dir() {
                 left.push(path);
-            } else if !entry.file_name().as_encoded_bytes().starts_with(b".~verbena.")
+            } else if !UNDER_WAY.iter().any(|name| entry.file_name().as_encoded_bytes().starts_with(name))
                 && let Ok(bytes) = std::fs::read(&path)
             {
                 found.insert(path.strip_prefix(root).unwrap().to_owned(), bytes);
