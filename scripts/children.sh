@@ -2,6 +2,8 @@
 declare -A children=() # name -> process
 declare -A commands=() # name -> its words, quoted for the shell
 script=$(basename "$0" .sh)
+# Stands before each program that is started.
+before=()
 
 # Says what is wrong, with the last that child $2 said if one is named, and ends.
 fail() {
@@ -14,7 +16,7 @@ fail() {
 start() {
     local name=$1
     shift
-    setsid "$@" >"$directory/$name.out" 2>"$directory/$name.log" 9>&- &
+    setsid "${before[@]}" "$@" >"$directory/$name.out" 2>"$directory/$name.log" 9>&- &
     children[$name]=$!
     commands[$name]=$(printf '%q ' "$@")
 }

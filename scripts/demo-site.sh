@@ -16,7 +16,7 @@ site=${1:-} seconds=${2:-60} proxies=${3:-3}
 case "$site-$seconds-$proxies" in
 mediawiki-*[!0-9]*-* | wordpress-*[!0-9]*-* | *-*-*[!0-9]* | *-*-[01]) site= ;;
 esac
-if [ ! -f "$here/scripts/site/$site.sh" ] || [ "$site" = stack ]; then
+if [ ! -f "$here/scripts/site/$site.sh" ] || [ "$site" = stack ] || [ "$site" = arms ]; then
     echo "usage: $0 mediawiki|wordpress [SECONDS [PROXIES]], with two proxies or more" >&2
     exit 2
 fi
@@ -35,15 +35,12 @@ for file in "$programs/verbena" "$libraries/libverbena.so"; do
     fi
 done
 . "$here/scripts/site/$site.sh"
-for program in apache2 apxs php-fpm8.2 php php-config mariadbd mariadb-install-db /usr/bin/python3; do
-    command -v "$program" >/dev/null || { echo "skipped: $program is not installed" && exit 77; }
-done
-is_there || { echo "skipped: $needs is not installed" && exit 77; }
+. "$here/scripts/site/stack.sh"
+require apache2 apxs php-fpm8.2 php php-config mariadbd mariadb-install-db /usr/bin/python3
 /usr/bin/python3 -c 'import pymysql' 2>/dev/null || { echo "skipped: python3-pymysql is not installed" && exit 77; }
 
 directory=$(mktemp -d "${TMPDIR:-/tmp}/verbena-site.XXXXXX")
 . "$here/scripts/children.sh"
-. "$here/scripts/site/stack.sh"
 # Those who ask others end first.
 order=()
 for ((nth = 1; nth <= proxies; nth++)); do order+=("proxy-$nth"); done

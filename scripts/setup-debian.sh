@@ -66,7 +66,7 @@ if [ "$what" = compare ]; then
 fi
 
 if [ "$what" = site ]; then
-    # Application servers, proxies and the database of scripts/demo-site.sh.
+    # Application servers, proxies and the database of scripts/demo-site.sh and scripts/site/arms.sh.
     commands+=(apache2:apache2-bin apxs:apache2-dev mariadbd:mariadb-server mariadb:mariadb-client php:php8.2-cli php-fpm8.2:php8.2-fpm phpize:php8.2-dev)
 fi
 

@@ -1,11 +1,20 @@
-# For scripts/demo-site.sh, which sources it: a data centre on one machine, each process in the site's own directory.
+# For scripts/demo-site.sh and scripts/site/arms.sh, which source it: a data centre on one machine, each process in the site's own directory.
 #
 #   browsers --> Apache with mod_verbena (proxy-N) ---> application server (app-N: Apache, PHP-FPM) ---> relay ---> MariaDB
 #                      | asks its helper (node-N)
 #
-# It names $programs (verbena), $libraries (libverbena.so), $directory, $host (what browsers call the site) and $root (the application's PHP files).
+# They name $programs (verbena), $libraries (libverbena.so), $directory, $host (what browsers call the site) and $root (the application's PHP files).
 
 modules=/usr/lib/apache2/modules
+
+# Ends where one of these programs is not installed, or the site $site.
+require() {
+    local program
+    for program in "$@"; do
+        command -v "$program" >/dev/null || { echo "skipped: $program is not installed" && exit 77; }
+    done
+    is_there || { echo "skipped: $needs is not installed" && exit 77; }
+}
 
 # Apache and PHP-FPM do not work as root, and a helper answers its own user alone: root's are another user for themselves.
 as=()
@@ -103,16 +112,21 @@ CONF
     done
 }
 
-# What PHP loads: what is installed, without APCu, which is a store beside the database (docs/howto/mediawiki-and-wordpress.md), and with our extension.
-configure_php() {
+# What PHP loads from now on: what is installed, without APCu, which is a store beside the database (docs/howto/mediawiki-and-wordpress.md), and without our extension.
+configure_plain_php() {
     local file
-    mkdir "$directory/php"
+    export PHP_INI_SCAN_DIR=$directory/$1
+    mkdir "$PHP_INI_SCAN_DIR"
     for file in /etc/php/8.2/fpm/conf.d/*.ini; do
-        case "$file" in *-apcu.ini) ;; *) ln -s "$file" "$directory/php" ;; esac
+        case "$file" in *-apcu.ini | *-verbena.ini) ;; *) ln -s "$file" "$PHP_INI_SCAN_DIR" ;; esac
     done
+}
+
+# The same, with the extension.
+configure_php() {
     make -s -C "$here/adapters/php" OUT="$directory"
-    echo "extension=$directory/verbena.so" >"$directory/php/90-verbena.ini"
-    export PHP_INI_SCAN_DIR=$directory/php
+    configure_plain_php php
+    echo "extension=$directory/verbena.so" >"$PHP_INI_SCAN_DIR/90-verbena.ini"
 }
 
 # Application server $1: PHP-FPM with $2 workers, and Apache before it at port $3.

@@ -1,4 +1,4 @@
-# WordPress for scripts/demo-site.sh: a copy of what Debian's package has (which reads its configuration in /etc), with a configuration of its own.
+# WordPress for scripts/demo-site.sh and scripts/site/arms.sh: a copy of what Debian's package has (which reads its configuration in /etc), with a configuration of its own.
 
 host=blog.example
 package=wordpress
@@ -7,10 +7,12 @@ is_there() { [ -e /usr/share/wordpress/wp-load.php ] && [ -e /usr/share/wordpres
 needs='wordpress and wordpress-theme-twentytwentyone'
 
 write_configuration() {
+    # It may be that of another copy.
+    rm -f "$root/wp-config.php"
     cat >"$root/wp-config.php" <<PHP
 <?php
 define('DB_HOST', '$1');
-define('DB_NAME', 'blog');
+define('DB_NAME', '${database:-blog}');
 define('DB_USER', 'blog');
 define('DB_PASSWORD', 'secret');
 define('AUTH_KEY', 'one');
@@ -52,7 +54,7 @@ require ABSPATH . 'wp-admin/includes/upgrade.php';
 wp_install('Blog', 'admin', 'admin@$host', true, '', 'one of many words');
 foreach (['comment_moderation' => 0, 'comment_previously_approved' => 0, 'comments_notify' => 0, 'moderation_notify' => 0, 'comment_max_links' => 0, 'posts_per_page' => 20] as \$name => \$value) update_option(\$name, \$value);
 wp_insert_user(['user_login' => 'bob', 'user_pass' => 'words of bob', 'user_email' => 'bob@$host', 'role' => 'subscriber', 'display_name' => 'Bob-himself']);
-for (\$nth = 0; \$nth < 5; \$nth++) echo wp_insert_post(['post_title' => "Post \$nth", 'post_content' => "version-0-of-\$nth", 'post_status' => 'publish', 'post_author' => 1]), "\\n";
+for (\$nth = 0; \$nth < ${posts:-5}; \$nth++) echo wp_insert_post(['post_title' => "Post \$nth", 'post_content' => "version-0-of-\$nth", 'post_status' => 'publish', 'post_author' => 1]), "\\n";
 PHP
     php "$directory/install.php" >"$directory/posts" 2>"$directory/install.log" ||
         fail "WordPress is not installed: $(tail -n 5 "$directory/install.log" "$directory/posts")"
@@ -60,8 +62,19 @@ PHP
 }
 
 configure_site() {
-    write_configuration "127.0.0.1:$relay"
+    root=${place:-$directory}/wordpress
+    write_configuration "${server:-127.0.0.1:$relay}"
     code=$root
 }
 
 cron() { php "$root/wp-cron.php"; }
+
+# For scripts/site/arms.sh.
+original=blog
+fill_site() { :; }
+
+# The installed site once more, in $place. Its files are the same but for the configuration.
+copy_site() {
+    mkdir "$place"
+    cp -al "$directory/wordpress" "$place"
+}
