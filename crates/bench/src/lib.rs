@@ -35,6 +35,7 @@ mod rounds;
 mod rows;
 mod run;
 mod scale;
+mod site;
 mod stats;
 pub mod traces;
 mod transfer;

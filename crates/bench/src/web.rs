@@ -22,7 +22,7 @@ mod updating;
 mod verify;
 pub(crate) mod versions;
 
-pub(crate) use asker::Asker;
+pub(crate) use asker::{Answer, Asker};
 pub(crate) use bare::ROLE as BARE;
 pub(crate) use busy::ROLE as BUSY;
 pub(crate) use closed::{Found, Order, ROLE as CLOSED};

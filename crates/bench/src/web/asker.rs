@@ -6,6 +6,7 @@ use std::time::Duration;
 
 /// The longest head and the longest body, in bytes. An answer that has more of either is an error.
 const LONGEST: u64 = 64 << 10;
+const LONGEST_BODY: u64 = 1 << 20;
 
 /// A client of one server.
 pub(crate) struct Asker {
@@ -52,8 +53,20 @@ impl Asker {
     /// Sends a request without a body: what stands before the blank line, such as `GET / HTTP/1.1\r\nHost: a`. The answer to it.
     ///
     /// # Errors
-    /// If there is no whole answer of at most 64 KiB; the connection is closed then.
+    /// If there is no whole answer of at most 1 MiB; the connection is closed then.
     pub(crate) fn ask(&mut self, request: &str) -> Result<Answer> {
+        self.send(&format!("{request}\r\n\r\n"))
+    }
+
+    /// The same with a body, whose length is added.
+    ///
+    /// # Errors
+    /// As for [`Asker::ask`].
+    pub(crate) fn ask_with(&mut self, request: &str, body: &str) -> Result<Answer> {
+        self.send(&format!("{request}\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
+    }
+
+    fn send(&mut self, request: &str) -> Result<Answer> {
         let answer = self.on_connection(request);
         if answer.is_err() {
             self.connection = None;
@@ -71,8 +84,7 @@ impl Asker {
                 none.insert(BufReader::new(stream))
             }
         };
-        connection.get_mut().write_all(format!("{request}\r\n\r\n").as_bytes())?;
-        let bad = |what: &str| Error::new(ErrorKind::InvalidData, what);
+        connection.get_mut().write_all(request.as_bytes())?;
         let mut head = String::new();
         loop {
             let from = head.len();
@@ -87,14 +99,44 @@ impl Asker {
             }
         }
         let mut answer = Answer { head, body: vec![] };
-        let length = match answer.field("content-length").map(str::parse::<u64>) {
-            Some(Ok(length)) if length <= LONGEST => length,
-            _ => return Err(bad("the answer has no length, or is too long")),
-        };
-        answer.body.resize(length as usize, 0);
-        connection.read_exact(&mut answer.body)?;
+        let length = answer.field("content-length").map(str::parse::<u64>);
+        let is_chunked = answer.field("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"));
+        match length {
+            Some(Ok(length)) => add(connection, length, &mut answer.body)?,
+            None if is_chunked => while add_chunk(connection, &mut answer.body)? {},
+            _ => return Err(bad("the answer has no length")),
+        }
         Ok(answer)
     }
+}
+
+fn bad(what: &str) -> Error {
+    Error::new(ErrorKind::InvalidData, what)
+}
+
+/// Reads so many bytes more of a body.
+fn add(connection: &mut BufReader<TcpStream>, length: u64, body: &mut Vec<u8>) -> Result<()> {
+    let from = body.len();
+    if length > LONGEST_BODY - from as u64 {
+        return Err(bad("the answer is too long"));
+    }
+    body.resize(from + length as usize, 0);
+    connection.read_exact(&mut body[from..])
+}
+
+/// Reads one chunk of a body, with the end of it. `false`: it was the last one. No server here sends fields behind it.
+fn add_chunk(connection: &mut BufReader<TcpStream>, body: &mut Vec<u8>) -> Result<bool> {
+    let mut line = String::new();
+    connection.take(LONGEST).read_line(&mut line)?;
+    let digits = line.split(';').next().unwrap_or_default().trim();
+    let length = u64::from_str_radix(digits, 16).map_err(|_| bad("a chunk has no length"))?;
+    add(connection, length, body)?;
+    let mut end = [0; 2];
+    connection.read_exact(&mut end)?;
+    if end != *b"\r\n" {
+        return Err(bad("a chunk has no end"));
+    }
+    Ok(length > 0)
 }
 
 #[cfg(test)]
@@ -102,6 +144,26 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+
+    #[test]
+    fn a_body_in_chunks_is_put_together_and_a_request_may_have_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut asker = Asker::new(listener.local_addr().unwrap(), Duration::from_secs(20));
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            for body in ["3;x=y\r\nabc\r\nB\r\n0123456789!\r\n0\r\n\r\n", "2\r\nabcd0\r\n\r\n"] {
+                let mut request = [0; 128];
+                let read = stream.read(&mut request).unwrap();
+                assert_eq!(&request[..read], b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\na=b");
+                let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+                stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+            }
+        });
+        let mut ask = || asker.ask_with("POST / HTTP/1.1\r\nHost: a", "a=b");
+        assert_eq!(ask().unwrap().body, b"abc0123456789!");
+        assert!(ask().is_err());
+        server.join().unwrap();
+    }
 
     #[test]
     fn answers_are_whole_and_a_broken_connection_is_made_anew() {

@@ -46,6 +46,7 @@ tests! {
     locks::one_lock_is_wanted_by_many,
     locks::others_have_locks_too,
     relayed::the_relay_is_measured_beside_direct_connections,
+    relayed::sites_are_read_while_they_are_edited,
     http::many_clients_ask_for_one_page_at_once,
     http::hits_are_counted_beside_other_caches,
     http::what_was_purged_is_not_answered_again,
