@@ -15,6 +15,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::file_error::FileError;
+use crate::part::Part;
 use crate::path::{VirtualPath, is_hidden, part_name};
 
 /// How often EAGAIN of `openat2` is tried again.
@@ -182,12 +183,11 @@ impl Root {
             Ok(_) | Err(Errno::NOENT) => None,
             Err(error) => return Err(error.into()),
         };
-        let part = part_name(random()?);
-        let descriptor = create(&parent, &part)?;
+        let part = Part::begin(parent, name)?;
         if let Some(mode) = mode {
-            rustix::fs::fchmod(&descriptor, Mode::from_raw_mode(mode))?;
+            rustix::fs::fchmod(&part.file, Mode::from_raw_mode(mode))?;
         }
-        Ok(Part { file: File::from(descriptor), parent, part, target: name.to_vec(), is_published: false })
+        Ok(part)
     }
 
     /// Removes a file or a link.
@@ -313,34 +313,6 @@ pub(crate) fn create(parent: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
 
 pub(crate) fn random() -> Result<u64, FileError> {
     getrandom::u64().map_err(|_| FileError::System(Errno::IO))
-}
-
-/// A file that is not in its place yet. Dropped unpublished, it goes.
-#[derive(Debug)]
-pub struct Part {
-    /// What is written.
-    pub file: File,
-    parent: OwnedFd,
-    part: Vec<u8>,
-    target: Vec<u8>,
-    is_published: bool,
-}
-
-impl Part {
-    /// Puts the part in the place of its target by one rename.
-    pub fn publish(mut self) -> Result<(), FileError> {
-        rustix::fs::renameat(&self.parent, self.part.as_slice(), &self.parent, self.target.as_slice())?;
-        self.is_published = true;
-        Ok(())
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        if !self.is_published {
-            let _ = rustix::fs::unlinkat(&self.parent, self.part.as_slice(), AtFlags::empty());
-        }
-    }
 }
 
 /// The entries of a directory, read as they are asked for: memory does not grow with their number.

@@ -15,6 +15,7 @@ mod files;
 mod frame;
 mod incoming;
 mod local;
+mod part;
 mod path;
 mod place;
 mod quic;
@@ -43,12 +44,13 @@ pub use channel_kind::{ChannelKind, UnknownChannel};
 pub use descriptor::{DescriptorListener, DescriptorListening, DescriptorStream, Handover};
 pub use endpoint::Endpoint;
 pub use file_error::FileError;
-pub use files::{Entries, Facts, From, Kind, Part, Root};
+pub use files::{Entries, Facts, From, Kind, Root};
 pub use frame::{
     Entry, EntryKind, Failure, FileNumber, Frame, FrameError, HELLO, Identity, LENGTHS, LONGEST_DATA, LONGEST_HEAD,
     Measured,
 };
 pub use local::{LocalError, LocalOptions, copy_local};
+pub use part::Part;
 pub use path::{VirtualPath, is_pattern, matches};
 pub use place::{PlaceError, source_place, target_place};
 pub use quic::{Fingerprint, QuicListener, QuicListening, QuicStream};

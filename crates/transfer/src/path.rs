@@ -26,6 +26,11 @@ pub(crate) fn owned_part_name(target: &[u8], part: u64) -> Vec<u8> {
     [HIDDEN, &digits(target), format!(".{part:016x}.part").as_bytes()].concat()
 }
 
+/// The name of the part with this number that is written from its beginning to its end by one upload.
+pub(crate) fn stored_part_name(target: &[u8], number: u32) -> Vec<u8> {
+    [HIDDEN, &digits(target), format!(".upload-{number}.part").as_bytes()].concat()
+}
+
 /// Sixteen digits for a name.
 fn digits(target: &[u8]) -> Vec<u8> {
     blake3::hash(target).to_hex().as_bytes()[..16].to_vec()
