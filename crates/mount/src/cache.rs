@@ -49,6 +49,11 @@ impl Arrival {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Arrival(since.as_nanos() as Time)
     }
+
+    /// Since 1970; enough until the year 2554.
+    pub(crate) fn nanoseconds(self) -> u64 {
+        u64::try_from(self.0).unwrap_or(0)
+    }
 }
 
 /// What was known of a file when it was opened.
@@ -149,7 +154,7 @@ impl Cache {
         node.state.observe(now);
         // Before the count of writers: one that opens in between ends this epoch.
         let epoch = node.state.epoch(self.rules);
-        let identity = self.identity(&node.fd, &stat);
+        let identity = node.fd().ok().and_then(|fd| self.identity(fd, &stat));
         let opening = Opening {
             is_regular: FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile,
             writes: flags.intersects(OFlags::WRONLY | OFlags::RDWR),

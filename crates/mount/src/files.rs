@@ -1,7 +1,7 @@
 //! Every operation on the directory below, by file rather than by path.
 //!
-//! The kernel names a file by its node. A node holds the file itself (`O_PATH`), so no rename, hard link or unlink between two
-//! operations leads to another file. Nothing is kept here: each operation goes below, in the caller's name where the mount is
+//! The kernel names a file by its node. A node holds the file itself (`O_PATH`), or finds it when it is needed and looks whether it is the same;
+//! so no rename, hard link or unlink between two operations leads to another file. Nothing is kept here: each operation goes below, in the caller's name where the mount is
 //! for all users, and answers what was answered there.
 
 use std::ffi::OsStr;
@@ -107,7 +107,7 @@ impl Files {
 
     pub(crate) fn stat(&self, id: u64) -> Result<Stat> {
         let node = self.nodes.node(id)?;
-        let stat = rustix::fs::fstat(&node.fd)?;
+        let stat = rustix::fs::fstat(node.fd()?)?;
         if let Some(cache) = &self.cache {
             cache.observe(&node, &stat);
         }
@@ -126,13 +126,13 @@ impl Files {
     pub(crate) fn change(&self, caller: Caller, id: u64, handle: Option<u64>, change: &Change) -> Result<Stat> {
         let node = self.nodes.node(id)?;
         let _acting = self.act(caller)?;
-        let path = node.path();
+        let path = node.path()?;
         if let Some(mode) = change.mode {
             rustix::fs::chmod(&*path, Mode::from_raw_mode(mode & 0o7777))?;
         }
         if change.uid.is_some() || change.gid.is_some() {
             let (uid, gid) = (change.uid.map(Uid::from_raw), change.gid.map(Gid::from_raw));
-            rustix::fs::chownat(&node.fd, "", uid, gid, AtFlags::EMPTY_PATH)?;
+            rustix::fs::chownat(node.fd()?, "", uid, gid, AtFlags::EMPTY_PATH)?;
         }
         if let Some(size) = change.size {
             // By a descriptor, whatever the file's mode says by now: `ftruncate` has one, `truncate` has none.
@@ -146,12 +146,12 @@ impl Files {
         if let Some(times) = &change.times {
             rustix::fs::utimensat(CWD, &*path, times, AtFlags::empty())?;
         }
-        rustix::fs::fstat(&node.fd)
+        rustix::fs::fstat(node.fd()?)
     }
 
     pub(crate) fn read_link(&self, id: u64) -> Result<Vec<u8>> {
         let node = self.nodes.node(id)?;
-        Ok(rustix::fs::readlinkat(&node.fd, "", vec![])?.into_bytes())
+        Ok(rustix::fs::readlinkat(node.fd()?, "", vec![])?.into_bytes())
     }
 
     pub(crate) fn make_node(
@@ -164,25 +164,25 @@ impl Files {
     ) -> Result<(u64, Stat)> {
         self.make(caller, parent, name, |parent| {
             let kind = FileType::from_raw_mode(mode);
-            rustix::fs::mknodat(&parent.fd, name, kind, Mode::from_raw_mode(mode & 0o7777), device)
+            rustix::fs::mknodat(parent.fd()?, name, kind, Mode::from_raw_mode(mode & 0o7777), device)
         })
     }
 
     pub(crate) fn make_directory(&self, caller: Caller, parent: u64, name: &OsStr, mode: u32) -> Result<(u64, Stat)> {
         self.make(caller, parent, name, |parent| {
-            rustix::fs::mkdirat(&parent.fd, name, Mode::from_raw_mode(mode & 0o7777))
+            rustix::fs::mkdirat(parent.fd()?, name, Mode::from_raw_mode(mode & 0o7777))
         })
     }
 
     pub(crate) fn make_link(&self, caller: Caller, parent: u64, name: &OsStr, target: &OsStr) -> Result<(u64, Stat)> {
-        self.make(caller, parent, name, |parent| rustix::fs::symlinkat(target, &parent.fd, name))
+        self.make(caller, parent, name, |parent| rustix::fs::symlinkat(target, parent.fd()?, name))
     }
 
     /// Another name for a file. By its path in /proc, since a link from a bare descriptor is root's alone.
     pub(crate) fn hard_link(&self, caller: Caller, id: u64, parent: u64, name: &OsStr) -> Result<(u64, Stat)> {
         let node = self.nodes.node(id)?;
         self.make(caller, parent, name, |parent| {
-            rustix::fs::linkat(CWD, node.path(), &parent.fd, name, AtFlags::SYMLINK_FOLLOW)
+            rustix::fs::linkat(CWD, node.path()?, parent.fd()?, name, AtFlags::SYMLINK_FOLLOW)
         })
     }
 
@@ -202,7 +202,7 @@ impl Files {
     pub(crate) fn remove(&self, caller: Caller, parent: u64, name: &OsStr, flags: AtFlags) -> Result<()> {
         let parent = self.nodes.node(parent)?;
         let _acting = self.act(caller)?;
-        rustix::fs::unlinkat(&parent.fd, name, flags)
+        rustix::fs::unlinkat(parent.fd()?, name, flags)
     }
 
     pub(crate) fn rename(
@@ -215,13 +215,13 @@ impl Files {
         let (parent, new_parent) = (self.nodes.node(parent)?, self.nodes.node(new_parent)?);
         let _acting = self.act(caller)?;
         let flags = RenameFlags::from_bits_retain(flags);
-        rustix::fs::renameat_with(&parent.fd, name, &new_parent.fd, new_name, flags)
+        rustix::fs::renameat_with(parent.fd()?, name, new_parent.fd()?, new_name, flags)
     }
 
     pub(crate) fn access(&self, caller: Caller, id: u64, mask: i32) -> Result<()> {
         let node = self.nodes.node(id)?;
         let _acting = self.act(caller)?;
-        rustix::fs::accessat(CWD, node.path(), Access::from_bits_retain(mask as u32), AtFlags::EACCESS)
+        rustix::fs::accessat(CWD, node.path()?, Access::from_bits_retain(mask as u32), AtFlags::EACCESS)
     }
 
     /// Opens a file. The number of its handle, and how the kernel may use its pages.
@@ -255,7 +255,7 @@ impl Files {
         let fd = {
             let _acting = self.act(caller)?;
             let all = flags & (Self::OPEN_FLAGS | OFlags::EXCL) | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            rustix::fs::openat(&parent.fd, name, all, Mode::from_raw_mode(mode & 0o7777))?
+            rustix::fs::openat(parent.fd()?, name, all, Mode::from_raw_mode(mode & 0o7777))?
         };
         let held = rustix::fs::open(path_of(&fd), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let (node, stat) = self.nodes.know(held)?;
@@ -327,13 +327,13 @@ impl Files {
     }
 
     pub(crate) fn space(&self, id: u64) -> Result<StatVfs> {
-        rustix::fs::fstatvfs(&self.nodes.node(id)?.fd)
+        rustix::fs::fstatvfs(self.nodes.node(id)?.fd()?)
     }
 
     pub(crate) fn set_attribute(&self, caller: Caller, id: u64, name: &OsStr, value: &[u8], flags: i32) -> Result<()> {
         let node = self.nodes.node(id)?;
         let _acting = self.act(caller)?;
-        rustix::fs::setxattr(node.path(), name, value, XattrFlags::from_bits_retain(flags as u32))
+        rustix::fs::setxattr(node.path()?, name, value, XattrFlags::from_bits_retain(flags as u32))
     }
 
     /// The value, or how long it is where `size` is 0.
@@ -348,20 +348,20 @@ impl Files {
             return Sized::of(size, words.into_bytes());
         }
         let _acting = self.act(caller)?;
-        Sized::ask(size, |buffer| rustix::fs::getxattr(node.path(), name, buffer))
+        Sized::ask(size, |buffer| rustix::fs::getxattr(node.path()?, name, buffer))
     }
 
     /// The names of all attributes, each with a 0 behind it, or how long they are together where `size` is 0.
     pub(crate) fn attributes(&self, caller: Caller, id: u64, size: u32) -> Result<Sized> {
         let node = self.nodes.node(id)?;
         let _acting = self.act(caller)?;
-        Sized::ask(size, |buffer| rustix::fs::listxattr(node.path(), buffer))
+        Sized::ask(size, |buffer| rustix::fs::listxattr(node.path()?, buffer))
     }
 
     pub(crate) fn remove_attribute(&self, caller: Caller, id: u64, name: &OsStr) -> Result<()> {
         let node = self.nodes.node(id)?;
         let _acting = self.act(caller)?;
-        rustix::fs::removexattr(node.path(), name)
+        rustix::fs::removexattr(node.path()?, name)
     }
 
     pub(crate) fn allocate(&self, handle: u64, offset: u64, bytes: u64, mode: i32) -> Result<()> {

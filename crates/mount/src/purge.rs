@@ -22,7 +22,7 @@ use crate::cache::Cache;
 use crate::caller::Caller;
 use crate::files::{Files, Result};
 use crate::fuse::Kernel;
-use crate::nodes::{Node, path_of};
+use crate::nodes::Node;
 
 /// The attribute of a file or directory whose value is asked for to purge it.
 pub(crate) const PURGE: &str = "user.verbena.purge";
@@ -139,9 +139,9 @@ impl Files {
 impl Purge<'_> {
     /// What stands below: the file itself, and what has its name by now.
     fn below(&mut self, target: &Node) -> Result<()> {
-        let own = fstat(&target.fd)?;
-        self.tree(openat(CWD, target.path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?, &own);
-        let path = readlink(path_of(&target.fd), vec![])?.into_bytes();
+        let own = fstat(target.fd()?)?;
+        self.tree(openat(CWD, target.path()?, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?, &own);
+        let path = readlink(target.path()?, vec![])?.into_bytes();
         let path = path.strip_suffix(b" (deleted)").unwrap_or(&path).to_vec();
         let path = PathBuf::from(std::ffi::OsString::from_vec(path));
         let found = openat(CWD, &path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
@@ -238,9 +238,7 @@ impl Purge<'_> {
         node.state.purged();
         self.kernel.drop_file(node.id);
         if let Some((parent, name)) = node.place() {
-            let is_directory =
-                fstat(&node.fd).map_or(true, |stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
-            self.kernel.drop_name(parent, &name, is_directory);
+            self.kernel.drop_name(parent, &name, node.kind == FileType::Directory);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use verbena_bank::{Rules, Stamp};
 
+use crate::cache::Arrival;
 use crate::explain::LastAccess;
 
 /// Counts that decide whether open files may still use the bank.
@@ -17,6 +18,8 @@ pub(crate) struct State {
     locking: AtomicU64,
     /// Raised when another stamp than the last was seen, and at a purge.
     changing: AtomicU64,
+    /// Of a directory: when a name was found to lead elsewhere than was said, in nanoseconds since 1970. 0 is never.
+    moved: AtomicU64,
     seen: Mutex<Seen>,
 }
 
@@ -63,6 +66,17 @@ impl State {
 
     pub(crate) fn lock_taken(&self) {
         self.locking.fetch_add(1, SeqCst);
+    }
+
+    /// A name of this directory leads elsewhere than was said: what was said of its names before counts no more.
+    pub(crate) fn names_moved(&self) {
+        self.moved.fetch_max(Arrival::now().nanoseconds(), SeqCst);
+    }
+
+    /// What was said of the names of this directory counts if it was taken later, in nanoseconds since 1970.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no names come from a bank yet"))]
+    pub(crate) fn names_since(&self) -> u64 {
+        self.moved.load(SeqCst)
     }
 
     /// Notes what the file system below says of the file now.
