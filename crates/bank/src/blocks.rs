@@ -15,6 +15,8 @@ pub struct Blocks {
     near: Option<Near>,
     rules: Rules,
     counters: Counters,
+    /// Of blocks of listings.
+    listings: Counters,
 }
 
 /// A block that was found.
@@ -76,7 +78,7 @@ impl Blocks {
 
     /// The bank of the volume that `secret` belongs to.
     pub fn new(secret: Secret, bank: Bank, rules: Rules) -> Self {
-        Blocks { secret, bank, near: None, rules, counters: Counters::default() }
+        Blocks { secret, bank, near: None, rules, counters: Counters::default(), listings: Counters::default() }
     }
 
     /// The same, with blocks in memory of this process before it.
@@ -89,9 +91,18 @@ impl Blocks {
         self.near.as_ref()
     }
 
-    /// What was counted since the start.
+    /// What was counted of blocks of files since the start.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// What was counted of blocks of listings since the start.
+    pub fn listing_counters(&self) -> &Counters {
+        &self.listings
+    }
+
+    fn counters_of(&self, key: &BlockKey) -> &Counters {
+        if key.is_listing() { &self.listings } else { &self.counters }
     }
 
     /// Where its items are.
@@ -146,28 +157,38 @@ impl Blocks {
         }
     }
 
+    /// Takes a block out of memory of this process, so that the bank is asked for it again.
+    pub fn drop_near(&self, key: &BlockKey) {
+        if let Some(near) = &self.near {
+            near.remove(&key.name(&self.secret));
+        }
+    }
+
     /// Stores blocks. One that does not get there is counted, and is a miss later.
     pub fn store<B: AsRef<Vec<u8>>>(&self, blocks: &[(BlockKey, B)]) {
-        let seal = |(key, bytes): &(BlockKey, B)| {
-            let item = Envelope::seal(&self.secret, key, bytes.as_ref());
-            Some((key.block(), key.name(&self.secret), item.ok()?))
-        };
-        let items: Vec<(u64, Name, Vec<u8>)> = blocks.iter().filter_map(seal).collect();
-        Counters::add(&self.counters.not_stored, (blocks.len() - items.len()) as u64);
+        let mut items: Vec<(&BlockKey, Name, Vec<u8>)> = Vec::with_capacity(blocks.len());
+        for (key, bytes) in blocks {
+            match Envelope::seal(&self.secret, key, bytes.as_ref()) {
+                Ok(item) => items.push((key, key.name(&self.secret), item)),
+                Err(_) => Counters::add(&self.counters_of(key).not_stored, 1),
+            }
+        }
+        let keys: Vec<&BlockKey> = items.iter().map(|(key, ..)| *key).collect();
         let items = items.into_iter();
         let stored: Vec<bool> = match &self.bank {
             Bank::Memory(memory) => memory.store(&items.map(|(_, name, item)| (name, item)).collect::<Vec<_>>()),
             Bank::Memcached(memcached, placement) => {
-                let set = |(block, name, item): (u64, Name, Vec<u8>)| {
+                let set = |(key, name, item): (&BlockKey, Name, Vec<u8>)| {
                     let request = Request::Set { name: name.bytes().to_vec(), item, store: Store::Replace, seconds: 0 };
-                    (placement.of(memcached.daemons(), &name, block), request)
+                    (placement.of(memcached.daemons(), &name, key.block()), request)
                 };
                 let answers = memcached.exchange(&items.map(set).collect::<Vec<_>>());
                 answers.into_iter().map(|answer| answer == Some(Answer::Done)).collect()
             }
         };
-        for is_stored in stored {
-            Counters::add(if is_stored { &self.counters.stored } else { &self.counters.not_stored }, 1);
+        for (key, is_stored) in keys.into_iter().zip(stored) {
+            let counters = self.counters_of(key);
+            Counters::add(if is_stored { &counters.stored } else { &counters.not_stored }, 1);
         }
     }
 
@@ -237,11 +258,12 @@ impl Blocks {
             Some(_) => Err(Miss::Absent),
             None => Err(Miss::Down),
         };
+        let counters = self.counters_of(key);
         match &found {
-            Ok(_) => Counters::add(&self.counters.hits, 1),
-            Err(Miss::Absent) => Counters::add(&self.counters.absent, 1),
-            Err(Miss::Down) => Counters::add(&self.counters.daemon_down, 1),
-            Err(Miss::Fault(fault)) => self.counters.fault(*fault),
+            Ok(_) => Counters::add(&counters.hits, 1),
+            Err(Miss::Absent) => Counters::add(&counters.absent, 1),
+            Err(Miss::Down) => Counters::add(&counters.daemon_down, 1),
+            Err(Miss::Fault(fault)) => counters.fault(*fault),
         }
         found
     }

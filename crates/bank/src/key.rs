@@ -19,6 +19,7 @@ pub struct FileKey(Vec<u8>);
 pub struct BlockKey {
     bytes: Vec<u8>,
     block: u64,
+    is_listing: bool,
 }
 
 /// The name of an item in a daemon: 32 characters of the alphabet of base64url.
@@ -51,7 +52,7 @@ impl FileKey {
         bytes.extend(&self.0);
         bytes.extend(size.bytes().to_le_bytes());
         bytes.extend(block.to_le_bytes());
-        BlockKey { bytes, block }
+        BlockKey { bytes, block, is_listing: false }
     }
 }
 
@@ -64,6 +65,16 @@ impl BlockKey {
     /// The number of the block in its file.
     pub fn block(&self) -> u64 {
         self.block
+    }
+
+    /// The same, for a block of a listing, which is counted apart from blocks of files.
+    pub(crate) fn of_listing(self) -> Self {
+        BlockKey { is_listing: true, ..self }
+    }
+
+    /// Whether it is a block of a listing.
+    pub(crate) fn is_listing(&self) -> bool {
+        self.is_listing
     }
 
     /// The name under which the block stands in a daemon.

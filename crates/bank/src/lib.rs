@@ -9,7 +9,7 @@
 //! What decides has no input or output: [`Daemons`] places blocks, [`Stamp`] says whether a version can be trusted,
 //! [`decide`] whether an open file may use the bank, and [`Read`] takes one read from its blocks to its bytes.
 //! `memcached::Link` turns requests into bytes and bytes into answers. [`Memcached`] holds the sockets, and [`start`] starts daemons. [`SharedMemory`] is the other kind of bank: segments of the local helper. [`gluster`] loads a bank's translators into volumes.
-//! [`Near`] is memory of the process itself, before either.
+//! [`Near`] is memory of the process itself, before either. A [`Listing`] is a directory as blocks.
 //! [`Blocks`] joins them: blocks in, blocks out, misses counted by cause.
 
 mod blocks;
@@ -20,6 +20,7 @@ mod envelope;
 pub mod gluster;
 mod key;
 mod kind;
+mod listing;
 mod memcached;
 mod memory;
 mod near;
@@ -38,6 +39,7 @@ pub use decide::{Direct, Opening, decide};
 pub use envelope::{Envelope, Fault};
 pub use key::{BlockKey, FileKey, Name};
 pub use kind::Kind;
+pub use listing::{Attributes, Listing, ListingHead, NameEntry};
 pub use memcached::{Answer, DaemonHealth, Link, LinkError, Memcached, Options, Reply, Request, Store, parse_answer};
 pub use memory::{MemoryOptions, MemoryStatus, SharedMemory};
 pub use near::{Near, NearStatus};

@@ -50,6 +50,18 @@ impl Stamp {
         bytes[32..].copy_from_slice(&self.size.to_le_bytes());
         bytes
     }
+
+    /// The version of which these are the bytes.
+    pub fn from_bytes(bytes: &[u8; 40]) -> Self {
+        let (modified, rest) = bytes.split_first_chunk().unwrap_or((&[0; 16], &[]));
+        let (changed, rest) = rest.split_first_chunk().unwrap_or((&[0; 16], &[]));
+        let size = rest.first_chunk().unwrap_or(&[0; 8]);
+        Stamp {
+            modified: Time::from_le_bytes(*modified),
+            changed: Time::from_le_bytes(*changed),
+            size: u64::from_le_bytes(*size),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -75,5 +87,6 @@ mod tests {
         assert_ne!(stamp.bytes(), Stamp { modified: 2, ..stamp }.bytes());
         assert_ne!(stamp.bytes(), Stamp { changed: 1, ..stamp }.bytes());
         assert_ne!(stamp.bytes(), Stamp { size: 4, ..stamp }.bytes());
+        assert_eq!(Stamp::from_bytes(&stamp.bytes()), stamp);
     }
 }
