@@ -28,6 +28,8 @@ pub struct Below {
     pub identity: Identity,
     /// How far its times can be trusted.
     pub clocks: Clocks,
+    /// By how much our clock can be behind the file system's, in nanoseconds.
+    pub behind: Time,
     /// Whether the times were measured on a scratch file. If not, the directory cannot be written and the worst is taken.
     pub measured: bool,
     /// Device of the root. Files of another are not cached.
@@ -54,13 +56,14 @@ impl Below {
         let kind = kind_of(&root).unwrap_or_else(|| "unknown".to_owned());
         let identity = if Self::NUMBERED.contains(&kind.as_str()) { Identity::Number } else { Identity::Path };
         let mut measured = measure(&root);
-        if let Some(clocks) = &mut measured
+        if let Some((clocks, behind)) = &mut measured
             && Self::LOCAL.contains(&kind.as_str())
         {
-            clocks.ahead = 0;
+            (clocks.ahead, *behind) = (0, 0);
         }
-        let clocks = measured.unwrap_or(Clocks { grain: 2 * SECOND, ahead: 2 * SECOND, has_changed: false });
-        Ok(Below { kind, root, identity, clocks, measured: measured.is_some(), device, filesystem })
+        let worst = Clocks { grain: 2 * SECOND, ahead: 2 * SECOND, has_changed: false };
+        let (clocks, behind) = measured.unwrap_or((worst, 2 * SECOND));
+        Ok(Below { kind, root, identity, clocks, behind, measured: measured.is_some(), device, filesystem })
     }
 
     /// What weakens a promise here, one sentence each.
@@ -141,8 +144,8 @@ pub(crate) fn mounts() -> Option<Vec<MountLine>> {
     Some(text.lines().filter_map(mount).collect())
 }
 
-/// Times of a scratch file: how fine, how far from our clock, and whether a change time is the file system's own.
-fn measure(root: &Path) -> Option<Clocks> {
+/// Times of a scratch file: how fine, how far before our clock, and whether a change time is the file system's own; and how far behind it.
+fn measure(root: &Path) -> Option<(Clocks, Time)> {
     /// Of kernels whose times move once a tick, with the slowest tick.
     const TICK: Time = 10_000_000;
     const TRIES: usize = 20;
@@ -150,16 +153,19 @@ fn measure(root: &Path) -> Option<Clocks> {
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path).ok()?;
     let scratch = Scratch(&path);
     let mut is_whole = true;
-    let mut ahead = Time::MAX;
+    let (mut ahead, mut behind) = (Time::MAX, Time::MAX);
+    let now = || Some(SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_nanos() as Time);
     for _ in 0..TRIES {
+        let before = now()?;
         file.write_all(b"x").ok()?;
         rustix::fs::fsync(&file).ok()?;
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_nanos() as Time;
+        let after = now()?;
         let told = path.metadata().ok()?;
         let stamp = Time::from(told.mtime()) * SECOND + Time::from(told.mtime_nsec());
         is_whole &= told.mtime_nsec() == 0;
-        // The stamp was given before `now` was read, so each try bounds the difference from above.
-        ahead = ahead.min(now - stamp);
+        // The stamp was given between the two looks at our clock, so each try bounds the difference from both sides.
+        ahead = ahead.min(after - stamp);
+        behind = behind.min(stamp - before);
     }
     let old = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
     let times = Timestamps { last_access: old, last_modification: old };
@@ -167,7 +173,9 @@ fn measure(root: &Path) -> Option<Clocks> {
     let told = path.metadata().ok()?;
     drop(scratch);
     let grain = if is_whole { SECOND } else { TICK };
-    Some(Clocks { grain, ahead: ahead.max(0), has_changed: told.ctime() != told.mtime() })
+    let clocks = Clocks { grain, ahead: ahead.max(0), has_changed: told.ctime() != told.mtime() };
+    // A stamp says when the grain began that it was given in.
+    Some((clocks, (behind + grain).max(0)))
 }
 
 struct Scratch<'a>(&'a Path);

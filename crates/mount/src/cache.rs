@@ -17,15 +17,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FileType, OFlags, Stat, fstat};
 use verbena_bank::{
-    After, BlockKey, BlockSize, Blocks, Clocks, Direct, End, FileKey, Name, Opening, Read, Removed, Rules, Stamp, Time,
-    decide,
+    After, Attributes, BlockKey, BlockSize, Blocks, Clocks, Direct, End, FileKey, Name, Opening, Read, Removed, Rules,
+    Stamp, Time, decide,
 };
 
 use crate::below::{Below, Identity};
 use crate::explain::LastAccess;
 use crate::files::read_at;
 use crate::handles::Handle;
+use crate::names::{Names, attributes_of};
 use crate::nodes::{Node, path_of};
+use crate::promise::Promise;
 use crate::purge::Distrusted;
 use crate::state::Epoch;
 
@@ -48,6 +50,10 @@ impl Arrival {
     pub(crate) fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Arrival(since.as_nanos() as Time)
+    }
+
+    pub(crate) fn time(self) -> Time {
+        self.0
     }
 
     /// Since 1970; enough until the year 2554.
@@ -79,7 +85,7 @@ pub(crate) struct Cache {
 }
 
 /// What the thread of the bank does, in the order in which it was asked.
-enum Work {
+pub(crate) enum Work {
     Store(Vec<(BlockKey, Arc<Vec<u8>>)>),
     Remove(Vec<BlockKey>, SyncSender<Removed>),
 }
@@ -120,6 +126,11 @@ impl Cache {
         std::thread::Builder::new().name("fill".to_owned()).spawn(move || fill(&bank, &queue))?;
         let distrusted = Distrusted::default();
         Ok(Cache { blocks, size, below, rules, work, distrusted, counts: CacheCounters::default() })
+    }
+
+    /// What the bank may say of names under a promise, if that is anything.
+    pub(crate) fn names(&self, promise: Promise) -> Option<Names> {
+        Names::new(self.blocks.clone(), self.size, self.rules, &self.below, self.work.clone(), promise)
     }
 
     pub(crate) fn rules(&self) -> Rules {
@@ -205,11 +216,11 @@ impl Cache {
         }
         let runs = read.runs();
         for run in &runs {
-            let below = read_at(&handle.fd, run.offset, run.bytes)?;
+            let below = read_at(handle.fd()?, run.offset, run.bytes)?;
             self.counts.filled_bytes.fetch_add(below.len() as u64, Relaxed);
             read.below(*run, &below);
         }
-        let after = || match fstat(&handle.fd) {
+        let after = || match handle.fd().and_then(fstat) {
             Ok(stat) if stamp(&stat, self.below.clocks) == view.stamp && is_current() => After::Same,
             _ => After::Moved,
         };
@@ -321,14 +332,18 @@ impl Cache {
     }
 }
 
+/// What a look below says of a file's version.
+pub(crate) fn stamp(stat: &Stat, clocks: Clocks) -> Stamp {
+    stamp_of(&attributes_of(stat), clocks)
+}
+
 /// A stamp counts to the grain of its file system's times only.
-fn stamp(stat: &Stat, clocks: Clocks) -> Stamp {
-    let time = |seconds: i64, nanoseconds: Time| Time::from(seconds) * 1_000_000_000 + nanoseconds;
+pub(crate) fn stamp_of(told: &Attributes, clocks: Clocks) -> Stamp {
+    let time = |(seconds, nanoseconds): (i64, u32)| Time::from(seconds) * 1_000_000_000 + Time::from(nanoseconds);
     let coarse = |time: Time| if clocks.grain >= 1_000_000_000 { time - time.rem_euclid(clocks.grain) } else { time };
-    let modified = coarse(time(stat.st_mtime, Time::from(stat.st_mtime_nsec)));
-    let changed =
-        if clocks.has_changed { coarse(time(stat.st_ctime, Time::from(stat.st_ctime_nsec))) } else { modified };
-    Stamp { modified, changed, size: stat.st_size as u64 }
+    let modified = coarse(time(told.modified));
+    let changed = if clocks.has_changed { coarse(time(told.changed)) } else { modified };
+    Stamp { modified, changed, size: told.size }
 }
 
 fn fill(blocks: &Blocks, queue: &Receiver<Work>) {

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::fs::{
-    Access, AtFlags, CWD, Dev, FallocateFlags, FileType, Mode, OFlags, RenameFlags, Stat, StatVfs, Timestamps,
-    XattrFlags,
+    Access, AtFlags, CWD, Dev, FallocateFlags, FileType, Mode, OFlags, RenameFlags, StatVfs, Timestamps, XattrFlags,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
@@ -20,6 +19,7 @@ use crate::caller::{Acting, Caller, Identities};
 use crate::explain::{EXPLAIN, LastAccess};
 use crate::handles::{Handle, Handles};
 use crate::locks::Locks;
+use crate::lookups::FileLookup;
 use crate::nodes::{Node, Nodes, ROOT, path_of};
 use crate::status::{STATUS, status_text};
 
@@ -32,9 +32,11 @@ pub(crate) struct Files {
     pub(crate) handles: Handles,
     pub(crate) locks: Locks,
     pub(crate) cache: Option<crate::cache::Cache>,
+    /// What the bank may say of names, if that is anything.
+    pub(crate) names: Option<crate::names::Names>,
     identities: Identities,
     /// Whether the kernel believes names for a while.
-    believes: bool,
+    pub(crate) believes: bool,
     /// The mount has ended: nobody waits for locks any more.
     pub(crate) has_ended: AtomicBool,
 }
@@ -65,6 +67,7 @@ impl Files {
         root: OwnedFd,
         identities: Identities,
         cache: Option<crate::cache::Cache>,
+        names: Option<crate::names::Names>,
         believes: bool,
     ) -> Result<Self> {
         Ok(Files {
@@ -72,13 +75,14 @@ impl Files {
             handles: Handles::default(),
             locks: Locks::default(),
             cache,
+            names,
             identities,
             believes,
             has_ended: AtomicBool::new(false),
         })
     }
 
-    fn act(&self, caller: Caller) -> Result<Acting> {
+    pub(crate) fn act(&self, caller: Caller) -> Result<Acting> {
         caller.act(self.identities)
     }
 
@@ -86,46 +90,35 @@ impl Files {
         self.has_ended.load(Relaxed)
     }
 
-    pub(crate) fn look_up(&self, caller: Caller, parent: u64, name: &OsStr) -> Result<(u64, Stat)> {
-        let parent = self.nodes.node(parent)?;
-        let _acting = self.act(caller)?;
-        self.find(&parent, name)
-    }
-
-    fn find(&self, parent: &Node, name: &OsStr) -> Result<(u64, Stat)> {
-        let (node, stat) = self.nodes.look_up(parent, name)?;
-        if self.believes {
-            node.stands(parent.id, name);
-        }
-        Ok((node.id, stat))
-    }
-
-    /// A name of a listing. The caller may read the directory, so it may have the listing; what it does with a name is checked then.
-    pub(crate) fn look_up_own(&self, parent: u64, name: &OsStr) -> Result<(u64, Stat)> {
-        self.find(&*self.nodes.node(parent)?, name)
-    }
-
-    pub(crate) fn stat(&self, id: u64) -> Result<Stat> {
-        let node = self.nodes.node(id)?;
-        let stat = rustix::fs::fstat(node.fd()?)?;
-        if let Some(cache) = &self.cache {
-            cache.observe(&node, &stat);
-        }
-        Ok(stat)
-    }
-
     /// A lock was taken: says whether what was validated before it counts no more (rule B18).
     pub(crate) fn drops_at_lock(&self, node: &Node) -> bool {
         let drops = self.cache.as_ref().is_some_and(|cache| cache.rules().locks);
         if drops {
             node.state.lock_taken();
+            self.changed(node.key);
         }
         drops
     }
 
-    pub(crate) fn change(&self, caller: Caller, id: u64, handle: Option<u64>, change: &Change) -> Result<Stat> {
+    /// This mount changed a file, or the names of a directory: what the bank said of it before counts no more.
+    fn changed(&self, key: (u64, u64)) {
+        if let Some(names) = &self.names {
+            names.changed(key);
+        }
+    }
+
+    pub(crate) fn change(&self, caller: Caller, id: u64, handle: Option<u64>, change: &Change) -> Result<FileLookup> {
         let node = self.nodes.node(id)?;
         let _acting = self.act(caller)?;
+        let changed = self.set(&node, handle, change);
+        // Also where a part of it failed.
+        self.changed(node.key);
+        changed?;
+        node.asked();
+        Ok(FileLookup::below(id, &rustix::fs::fstat(node.fd()?)?))
+    }
+
+    fn set(&self, node: &Node, handle: Option<u64>, change: &Change) -> Result<()> {
         let path = node.path()?;
         if let Some(mode) = change.mode {
             rustix::fs::chmod(&*path, Mode::from_raw_mode(mode & 0o7777))?;
@@ -137,7 +130,7 @@ impl Files {
         if let Some(size) = change.size {
             // By a descriptor, whatever the file's mode says by now: `ftruncate` has one, `truncate` has none.
             match handle {
-                Some(handle) => rustix::fs::ftruncate(&self.handles.file(handle)?.fd, size)?,
+                Some(handle) => rustix::fs::ftruncate(self.handles.file(handle)?.fd()?, size)?,
                 None => rustix::fs::ftruncate(node.open(OFlags::WRONLY | OFlags::NONBLOCK)?, size)?,
             }
             node.state.writer_opens();
@@ -146,12 +139,7 @@ impl Files {
         if let Some(times) = &change.times {
             rustix::fs::utimensat(CWD, &*path, times, AtFlags::empty())?;
         }
-        rustix::fs::fstat(node.fd()?)
-    }
-
-    pub(crate) fn read_link(&self, id: u64) -> Result<Vec<u8>> {
-        let node = self.nodes.node(id)?;
-        Ok(rustix::fs::readlinkat(node.fd()?, "", vec![])?.into_bytes())
+        Ok(())
     }
 
     pub(crate) fn make_node(
@@ -161,29 +149,31 @@ impl Files {
         name: &OsStr,
         mode: u32,
         device: Dev,
-    ) -> Result<(u64, Stat)> {
+    ) -> Result<FileLookup> {
         self.make(caller, parent, name, |parent| {
             let kind = FileType::from_raw_mode(mode);
             rustix::fs::mknodat(parent.fd()?, name, kind, Mode::from_raw_mode(mode & 0o7777), device)
         })
     }
 
-    pub(crate) fn make_directory(&self, caller: Caller, parent: u64, name: &OsStr, mode: u32) -> Result<(u64, Stat)> {
+    pub(crate) fn make_directory(&self, caller: Caller, parent: u64, name: &OsStr, mode: u32) -> Result<FileLookup> {
         self.make(caller, parent, name, |parent| {
             rustix::fs::mkdirat(parent.fd()?, name, Mode::from_raw_mode(mode & 0o7777))
         })
     }
 
-    pub(crate) fn make_link(&self, caller: Caller, parent: u64, name: &OsStr, target: &OsStr) -> Result<(u64, Stat)> {
+    pub(crate) fn make_link(&self, caller: Caller, parent: u64, name: &OsStr, target: &OsStr) -> Result<FileLookup> {
         self.make(caller, parent, name, |parent| rustix::fs::symlinkat(target, parent.fd()?, name))
     }
 
     /// Another name for a file. By its path in /proc, since a link from a bare descriptor is root's alone.
-    pub(crate) fn hard_link(&self, caller: Caller, id: u64, parent: u64, name: &OsStr) -> Result<(u64, Stat)> {
+    pub(crate) fn hard_link(&self, caller: Caller, id: u64, parent: u64, name: &OsStr) -> Result<FileLookup> {
         let node = self.nodes.node(id)?;
-        self.make(caller, parent, name, |parent| {
+        let made = self.make(caller, parent, name, |parent| {
             rustix::fs::linkat(CWD, node.path()?, parent.fd()?, name, AtFlags::SYMLINK_FOLLOW)
-        })
+        });
+        self.changed(node.key);
+        made
     }
 
     fn make(
@@ -192,17 +182,22 @@ impl Files {
         parent: u64,
         name: &OsStr,
         make: impl FnOnce(&Node) -> Result<()>,
-    ) -> Result<(u64, Stat)> {
+    ) -> Result<FileLookup> {
         let parent = self.nodes.node(parent)?;
         let _acting = self.act(caller)?;
-        make(&parent)?;
+        let made = make(&parent);
+        self.changed(parent.key);
+        made?;
         self.find(&parent, name)
     }
 
     pub(crate) fn remove(&self, caller: Caller, parent: u64, name: &OsStr, flags: AtFlags) -> Result<()> {
         let parent = self.nodes.node(parent)?;
         let _acting = self.act(caller)?;
-        rustix::fs::unlinkat(parent.fd()?, name, flags)
+        let gone = self.hold(&parent, name);
+        let removed = rustix::fs::unlinkat(parent.fd()?, name, flags);
+        [Some(parent.key), gone].into_iter().flatten().for_each(|key| self.changed(key));
+        removed
     }
 
     pub(crate) fn rename(
@@ -215,12 +210,20 @@ impl Files {
         let (parent, new_parent) = (self.nodes.node(parent)?, self.nodes.node(new_parent)?);
         let _acting = self.act(caller)?;
         let flags = RenameFlags::from_bits_retain(flags);
-        rustix::fs::renameat_with(parent.fd()?, name, new_parent.fd()?, new_name, flags)
+        let moved = [self.hold(&parent, name), self.hold(&new_parent, new_name)];
+        let renamed = rustix::fs::renameat_with(parent.fd()?, name, new_parent.fd()?, new_name, flags);
+        let changed = [Some(parent.key), Some(new_parent.key)].into_iter().chain(moved);
+        changed.flatten().for_each(|key| self.changed(key));
+        renamed
     }
 
     pub(crate) fn access(&self, caller: Caller, id: u64, mask: i32) -> Result<()> {
         let node = self.nodes.node(id)?;
+        if mask & libc::W_OK == 0 && self.all_may_search(&node) {
+            return Ok(());
+        }
         let _acting = self.act(caller)?;
+        node.asked();
         rustix::fs::accessat(CWD, node.path()?, Access::from_bits_retain(mask as u32), AtFlags::EACCESS)
     }
 
@@ -238,6 +241,9 @@ impl Files {
         };
         let view = self.cache.as_ref().map(|cache| cache.opened(&node, &fd, flags, &arrived));
         let pages = view.as_ref().map_or(crate::cache::Pages::Bypass, |view| view.pages);
+        if writes {
+            self.changed(node.key);
+        }
         Ok((self.handles.add(Handle::file(node, fd, writer, view)), pages))
     }
 
@@ -249,7 +255,7 @@ impl Files {
         name: &OsStr,
         mode: u32,
         flags: i32,
-    ) -> Result<(u64, Stat, u64)> {
+    ) -> Result<(FileLookup, u64)> {
         let parent = self.nodes.node(parent)?;
         let flags = OFlags::from_bits_retain(flags as u32);
         let fd = {
@@ -257,14 +263,16 @@ impl Files {
             let all = flags & (Self::OPEN_FLAGS | OFlags::EXCL) | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             rustix::fs::openat(parent.fd()?, name, all, Mode::from_raw_mode(mode & 0o7777))?
         };
+        self.changed(parent.key);
         let held = rustix::fs::open(path_of(&fd), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let (node, stat) = self.nodes.know(held)?;
         if self.believes {
             node.stands(parent.id, name);
         }
         let writer = writes(flags).then(|| crate::handles::Writer::new(node.clone()));
+        self.changed(node.key);
         let handle = self.handles.add(Handle::file(node.clone(), fd, writer, None));
-        Ok((node.id, stat, handle))
+        Ok((FileLookup::below(node.id, &stat), handle))
     }
 
     pub(crate) fn read(&self, handle: u64, offset: u64, bytes: usize) -> Result<Vec<u8>> {
@@ -274,7 +282,7 @@ impl Files {
         {
             return Ok(bytes);
         }
-        read_at(&handle.fd, offset, bytes)
+        read_at(handle.fd()?, offset, bytes)
     }
 
     /// `appends` writes at the end, wherever that is by now.
@@ -291,11 +299,11 @@ impl Files {
         let _acting = caller.map(|caller| self.act(caller)).transpose()?;
         if appends {
             let data = [std::io::IoSlice::new(data)];
-            return rustix::io::pwritev2(&handle.fd, &data, offset, rustix::io::ReadWriteFlags::APPEND);
+            return rustix::io::pwritev2(handle.fd()?, &data, offset, rustix::io::ReadWriteFlags::APPEND);
         }
         let mut written = 0;
         while written < data.len() {
-            match rustix::io::pwrite(&handle.fd, &data[written..], offset + written as u64) {
+            match rustix::io::pwrite(handle.fd()?, &data[written..], offset + written as u64) {
                 Ok(0) => break,
                 Ok(bytes) => written += bytes,
                 Err(Errno::INTR) => {}
@@ -310,20 +318,22 @@ impl Files {
     pub(crate) fn flush(&self, id: u64, handle: u64, owner: u64) -> Result<()> {
         let handle = self.handles.file(handle)?;
         self.locks.close(id, owner);
-        let copy = rustix::io::fcntl_dupfd_cloexec(&handle.fd, 0)?;
+        let copy = rustix::io::fcntl_dupfd_cloexec(handle.fd()?, 0)?;
         nix::unistd::close(copy).map_err(|error| Errno::from_raw_os_error(error as i32))
+    }
+
+    /// An open file is closed for good.
+    pub(crate) fn release(&self, number: u64) {
+        self.locks.release(number);
+        let written = self.handles.file(number).ok().filter(|handle| handle.writes()).map(|handle| handle.node.key);
+        self.handles.remove(number);
+        // The last write is before it.
+        written.into_iter().for_each(|key| self.changed(key));
     }
 
     pub(crate) fn sync(&self, handle: u64, data_only: bool) -> Result<()> {
         let handle = self.handles.file(handle)?;
-        if data_only { rustix::fs::fdatasync(&handle.fd) } else { rustix::fs::fsync(&handle.fd) }
-    }
-
-    pub(crate) fn open_directory(&self, caller: Caller, id: u64) -> Result<u64> {
-        let node = self.nodes.node(id)?;
-        let _acting = self.act(caller)?;
-        let fd = node.open(OFlags::RDONLY | OFlags::DIRECTORY)?;
-        Ok(self.handles.add(Handle::directory(node, fd)))
+        if data_only { rustix::fs::fdatasync(handle.fd()?) } else { rustix::fs::fsync(handle.fd()?) }
     }
 
     pub(crate) fn space(&self, id: u64) -> Result<StatVfs> {
@@ -333,7 +343,9 @@ impl Files {
     pub(crate) fn set_attribute(&self, caller: Caller, id: u64, name: &OsStr, value: &[u8], flags: i32) -> Result<()> {
         let node = self.nodes.node(id)?;
         let _acting = self.act(caller)?;
-        rustix::fs::setxattr(node.path()?, name, value, XattrFlags::from_bits_retain(flags as u32))
+        let set = rustix::fs::setxattr(node.path()?, name, value, XattrFlags::from_bits_retain(flags as u32));
+        self.changed(node.key);
+        set
     }
 
     /// The value, or how long it is where `size` is 0.
@@ -347,7 +359,11 @@ impl Files {
             let words = last.as_ref().map_or_else(|| "nothing: it was not opened here".to_owned(), LastAccess::words);
             return Sized::of(size, words.into_bytes());
         }
+        if self.lacks(&node, name) {
+            return Err(Errno::NODATA);
+        }
         let _acting = self.act(caller)?;
+        node.asked();
         Sized::ask(size, |buffer| rustix::fs::getxattr(node.path()?, name, buffer))
     }
 
@@ -355,18 +371,21 @@ impl Files {
     pub(crate) fn attributes(&self, caller: Caller, id: u64, size: u32) -> Result<Sized> {
         let node = self.nodes.node(id)?;
         let _acting = self.act(caller)?;
+        node.asked();
         Sized::ask(size, |buffer| rustix::fs::listxattr(node.path()?, buffer))
     }
 
     pub(crate) fn remove_attribute(&self, caller: Caller, id: u64, name: &OsStr) -> Result<()> {
         let node = self.nodes.node(id)?;
         let _acting = self.act(caller)?;
-        rustix::fs::removexattr(node.path()?, name)
+        let removed = rustix::fs::removexattr(node.path()?, name);
+        self.changed(node.key);
+        removed
     }
 
     pub(crate) fn allocate(&self, handle: u64, offset: u64, bytes: u64, mode: i32) -> Result<()> {
         let handle = self.handles.file(handle)?;
-        rustix::fs::fallocate(&handle.fd, FallocateFlags::from_bits_retain(mode as u32), offset, bytes)
+        rustix::fs::fallocate(handle.fd()?, FallocateFlags::from_bits_retain(mode as u32), offset, bytes)
     }
 
     /// The next data or hole; the kernel answers other kinds of seeking itself.
@@ -378,13 +397,13 @@ impl Files {
             libc::SEEK_HOLE => rustix::fs::SeekFrom::Hole(offset),
             _ => return Err(Errno::INVAL),
         };
-        rustix::fs::seek(&handle.fd, position)
+        rustix::fs::seek(handle.fd()?, position)
     }
 
     pub(crate) fn copy(&self, (from, at): (u64, u64), (to, to_at): (u64, u64), bytes: u64) -> Result<usize> {
         let (from, to) = (self.handles.file(from)?, self.handles.file(to)?);
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        rustix::fs::copy_file_range(&from.fd, Some(&mut { at }), &to.fd, Some(&mut { to_at }), bytes)
+        rustix::fs::copy_file_range(from.fd()?, Some(&mut { at }), to.fd()?, Some(&mut { to_at }), bytes)
     }
 
     pub(crate) fn node(&self, id: u64) -> Result<Arc<Node>> {

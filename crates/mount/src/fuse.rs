@@ -19,13 +19,14 @@ use fuser::{
     ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock,
     ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
 };
-use rustix::fs::{AtFlags, Stat, Timestamps};
+use rustix::fs::{AtFlags, Timestamps};
 use rustix::io::Errno;
 
 use crate::cache::Pages;
 use crate::caller::Caller;
 use crate::files::{Change, Files, Sized};
 use crate::locks::Range;
+use crate::lookups::{FileLookup, NameLookup};
 use crate::purge::PURGE;
 pub(crate) use kernel::Kernel;
 pub(crate) use session::{Mounting, Serving, serve};
@@ -69,8 +70,18 @@ fn left(believed: Duration, arrived: Instant) -> Duration {
 }
 
 impl Fuse {
-    fn entry(&self, reply: ReplyEntry, arrived: Instant, (id, stat): (u64, Stat)) {
-        reply.entry(&left(self.believed, arrived), &attributes(id, &stat), NO_GENERATION);
+    fn entry(&self, reply: ReplyEntry, arrived: Instant, found: FileLookup) {
+        let believed = self.believed(&found, arrived);
+        reply.entry(&believed, &attributes(found.id, &found.attributes), NO_GENERATION);
+    }
+
+    /// How long the kernel may believe what was said of a file.
+    fn believed(&self, found: &FileLookup, arrived: Instant) -> Duration {
+        found.left.unwrap_or_else(|| left(self.believed, arrived))
+    }
+
+    fn told(&self, reply: ReplyAttr, arrived: Instant, found: FileLookup) {
+        reply.attr(&self.believed(&found, arrived), &attributes(found.number, &found.attributes));
     }
 
     fn flags(pages: Pages) -> FopenFlags {
@@ -114,7 +125,10 @@ impl fuser::Filesystem for Fuse {
             Err(Errno::NOENT) if !self.missed.is_zero() => {
                 reply.entry(&left(self.missed, arrived), &absent(), NO_GENERATION);
             }
-            found => answer!(reply, found, |reply, found| self.entry(reply, arrived, found)),
+            found => answer!(reply, found, |reply: ReplyEntry, found| match found {
+                NameLookup::File(found) => self.entry(reply, arrived, found),
+                NameLookup::Missing(left) => reply.entry(&left, &absent(), NO_GENERATION),
+            }),
         }
     }
 
@@ -124,9 +138,7 @@ impl fuser::Filesystem for Fuse {
 
     fn getattr(&self, _: &Request, id: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let arrived = Instant::now();
-        answer!(reply, self.files.stat(id.0), |reply: ReplyAttr, stat: Stat| {
-            reply.attr(&left(self.believed, arrived), &attributes(stat.st_ino, &stat));
-        });
+        answer!(reply, self.files.stat(id.0), |reply, found| self.told(reply, arrived, found));
     }
 
     fn setattr(
@@ -152,9 +164,7 @@ impl fuser::Filesystem for Fuse {
         let times = Timestamps { last_access: timespec(accessed), last_modification: timespec(modified) };
         let change = Change { mode, uid, gid, size, times: sets_times.then_some(times) };
         let done = self.files.change(caller(request), id.0, handle.map(u64::from), &change);
-        answer!(reply, done, |reply: ReplyAttr, stat: Stat| {
-            reply.attr(&left(self.believed, arrived), &attributes(stat.st_ino, &stat));
-        });
+        answer!(reply, done, |reply, found| self.told(reply, arrived, found));
     }
 
     fn readlink(&self, _: &Request, id: INodeNo, reply: ReplyData) {
@@ -238,9 +248,10 @@ impl fuser::Filesystem for Fuse {
     ) {
         let arrived = Instant::now();
         let created = self.files.create(caller(request), parent.0, name, mode, flags);
-        answer!(reply, created, |reply: ReplyCreate, (id, stat, handle)| {
+        answer!(reply, created, |reply: ReplyCreate, (found, handle): (FileLookup, u64)| {
             let (handle, flags) = (FileHandle(handle), FopenFlags::FOPEN_DIRECT_IO);
-            reply.created(&left(self.believed, arrived), &attributes(id, &stat), NO_GENERATION, handle, flags);
+            let (believed, attributes) = (self.believed(&found, arrived), attributes(found.id, &found.attributes));
+            reply.created(&believed, &attributes, NO_GENERATION, handle, flags);
         });
     }
 
@@ -292,8 +303,7 @@ impl fuser::Filesystem for Fuse {
         _: bool,
         reply: ReplyEmpty,
     ) {
-        self.files.locks.release(handle.0);
-        self.files.handles.remove(handle.0);
+        self.files.release(handle.0);
         reply.ok();
     }
 
@@ -307,37 +317,18 @@ impl fuser::Filesystem for Fuse {
     }
 
     fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let listed = self.files.handles.file(handle.0).and_then(|directory| {
-            directory
-                .list(offset, |entry| Ok(reply.add(INodeNo(entry.number), entry.next, kind(entry.kind), entry.name())))
+        let listed = self.files.list(handle.0, offset, false, |entry| {
+            reply.add(INodeNo(entry.number), entry.next, kind(entry.kind), entry.name)
         });
         answer!(reply, listed, |reply: ReplyDirectory, ()| reply.ok());
     }
 
-    fn readdirplus(&self, _: &Request, id: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+    fn readdirplus(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
         let arrived = Instant::now();
-        let listed = self.files.handles.file(handle.0).and_then(|directory| {
-            directory.list(offset, |entry| {
-                // The kernel makes no node of these two, so they are no lookups (`fuse_direntplus_link`).
-                let is_dot = entry.name() == "." || entry.name() == "..";
-                let found = if is_dot {
-                    self.files.stat(id.0).map(|stat| (id.0, stat))
-                } else {
-                    self.files.look_up_own(id.0, entry.name())
-                };
-                // Gone since it was listed.
-                let Ok((node, stat)) = found.map(|(node, stat)| (if is_dot { entry.number } else { node }, stat))
-                else {
-                    return Ok(false);
-                };
-                let attributes = attributes(node, &stat);
-                let (node_number, believed) = (INodeNo(node), left(self.believed, arrived));
-                let is_full = reply.add(node_number, entry.next, entry.name(), &believed, &attributes, NO_GENERATION);
-                if is_full && !is_dot {
-                    self.files.nodes.forget(node, 1);
-                }
-                Ok(is_full)
-            })
+        let listed = self.files.list(handle.0, offset, true, |entry| {
+            let Some(file) = &entry.file else { return false };
+            let (believed, attributes) = (self.believed(file, arrived), attributes(file.id, &file.attributes));
+            reply.add(INodeNo(file.id), entry.next, entry.name, &believed, &attributes, NO_GENERATION)
         });
         answer!(reply, listed, |reply: ReplyDirectoryPlus, ()| reply.ok());
     }

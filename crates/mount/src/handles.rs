@@ -6,24 +6,38 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-use rustix::fs::{FileType, RawDir, SeekFrom, seek};
+use rustix::fs::{FileType, OFlags, RawDir, SeekFrom, seek};
 use rustix::io::Errno;
+use verbena_bank::Listing;
 
 use crate::cache::View;
+use crate::names::Collector;
 use crate::nodes::Node;
 
 /// One open file or directory.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) node: Arc<Node>,
-    pub(crate) fd: OwnedFd,
+    /// Opened below; a directory whose names are known is opened when it has to be.
+    fd: OnceLock<OwnedFd>,
     /// What the cache knew when the file was opened.
     pub(crate) view: Option<View>,
-    _writer: Option<Writer>,
+    writer: Option<Writer>,
     /// One listing at a time: they share the position of the descriptor.
-    listing: Mutex<()>,
+    names: Mutex<DirectoryNames>,
+}
+
+/// Where the names of an open directory come from.
+#[derive(Debug, Default)]
+pub(crate) struct DirectoryNames {
+    /// They are known, for a listing from start to end.
+    pub(crate) known: Option<Arc<Listing>>,
+    /// Whether it began.
+    has_begun: bool,
+    /// They are read below, and become known so.
+    pub(crate) collector: Option<Collector>,
 }
 
 /// While it lives, its file is open for writing (rule B15).
@@ -67,19 +81,49 @@ impl Entry {
 
 impl Handle {
     pub(crate) fn file(node: Arc<Node>, fd: OwnedFd, writer: Option<Writer>, view: Option<View>) -> Self {
-        Handle { node, fd, view, _writer: writer, listing: Mutex::default() }
+        Handle { node, fd: OnceLock::from(fd), view, writer, names: Mutex::default() }
     }
 
-    pub(crate) fn directory(node: Arc<Node>, fd: OwnedFd) -> Self {
-        Self::file(node, fd, None, None)
+    /// A directory that was opened below, or whose names are known.
+    pub(crate) fn directory(node: Arc<Node>, fd: Option<OwnedFd>, known: Option<Arc<Listing>>) -> Self {
+        let fd = fd.map_or_else(OnceLock::new, OnceLock::from);
+        let names = Mutex::new(DirectoryNames { known, ..DirectoryNames::default() });
+        Handle { node, fd, view: None, writer: None, names }
     }
 
-    /// Gives names from `offset` on to `add`, until it says that it is full or there are no more.
-    pub(crate) fn list(&self, offset: u64, mut add: impl FnMut(Entry) -> Result<bool, Errno>) -> Result<(), Errno> {
-        let _one = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
-        seek(&self.fd, SeekFrom::Start(offset))?;
+    /// As it is open below.
+    pub(crate) fn fd(&self) -> Result<&OwnedFd, Errno> {
+        if self.fd.get().is_none() {
+            // Another thread may do the same: one of the two counts.
+            _ = self.fd.set(self.node.open(OFlags::RDONLY | OFlags::DIRECTORY)?);
+        }
+        self.fd.get().ok_or(Errno::BADF)
+    }
+
+    /// Whether it can write.
+    pub(crate) fn writes(&self) -> bool {
+        self.writer.is_some()
+    }
+
+    /// The names, of which a part from `offset` on is asked for. One that begins again, or goes on elsewhere, is read below: what is known is as old as the open.
+    pub(crate) fn names(&self, offset: u64) -> MutexGuard<'_, DirectoryNames> {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if offset == 0 && std::mem::replace(&mut names.has_begun, true) {
+            names.known = None;
+        }
+        if offset == 0 || !names.collector.as_ref().is_some_and(|collector| collector.follows(offset)) {
+            names.collector = None;
+        }
+        names
+    }
+
+    /// Gives names from `offset` on to `add`, until it says that it is full or there are no more. Says whether there are no more. For one caller at a time ([`Handle::names`]).
+    pub(crate) fn list(&self, offset: u64, mut add: impl FnMut(Entry) -> Result<bool, Errno>) -> Result<bool, Errno> {
+        let fd = self.fd()?;
+        self.node.asked();
+        seek(fd, SeekFrom::Start(offset))?;
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
-        let mut names = RawDir::new(&self.fd, &mut buffer);
+        let mut names = RawDir::new(fd, &mut buffer);
         while let Some(entry) = names.next() {
             let entry = entry?;
             let entry = Entry {
@@ -89,10 +133,10 @@ impl Handle {
                 next: entry.next_entry_cookie(),
             };
             if add(entry)? {
-                break;
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

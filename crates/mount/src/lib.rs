@@ -4,7 +4,8 @@
 //! files come from memory of other machines, under a promise ([`Promise`]): by default an open sees all that was closed before it.
 //! Writes go through: what a write, an fsync or a close answers is what the file system below answered.
 //!
-//! The pieces: nodes hold files by descriptor, so names may change under them; handles are open files; files are the operations;
+//! The pieces: nodes hold files by descriptor, so names may change under them; handles are open files; files are the operations, lookups those that ask
+//! for names and attributes, which the bank may know;
 //! locks are taken below for each owner; the cache decides with the machines of the crate `bank`; one module knows `fuser`.
 
 mod below;
@@ -16,7 +17,9 @@ mod files;
 mod fuse;
 mod handles;
 mod locks;
+mod lookups;
 mod mount;
+mod names;
 mod nodes;
 mod promise;
 mod purge;

@@ -128,7 +128,11 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, MountError> {
     } else {
         (Duration::ZERO, Duration::ZERO)
     };
-    let files = Arc::new(Files::new(root, identities, cache, !believed.is_zero()).map_err(std::io::Error::from)?);
+    // Another user may not list or search what this one may.
+    let names = cache.as_ref().filter(|_| !options.allow_other).and_then(|cache| cache.names(options.promise));
+    let believes = !believed.is_zero();
+    let files = Files::new(root, identities, cache, names, believes).map_err(std::io::Error::from)?;
+    let files = Arc::new(files);
     let mounting = Mounting {
         at: &at,
         source: format!("{SOURCE}{}", below.root.display()),

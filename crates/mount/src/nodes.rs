@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat};
@@ -34,18 +35,25 @@ pub(crate) struct Node {
     origin: Mutex<Option<(Arc<Node>, OsString)>>,
     /// The directory and the name by which it was looked up last, where the kernel believes names.
     place: Mutex<Option<(u64, OsString)>>,
+    /// How often the mount asked below.
+    calls: Arc<AtomicU64>,
 }
 
 impl Node {
-    fn held(id: u64, fd: OwnedFd, stat: &Stat) -> Self {
-        let node = Self::unheld(id, key_of(stat), FileType::from_raw_mode(stat.st_mode));
+    fn held(id: u64, fd: OwnedFd, stat: &Stat, calls: &Arc<AtomicU64>) -> Self {
+        let node = Self::unheld(id, key_of(stat), FileType::from_raw_mode(stat.st_mode), calls);
         node.hold(fd);
         node
     }
 
-    fn unheld(id: u64, key: (u64, u64), kind: FileType) -> Self {
-        let (origin, place) = (Mutex::default(), Mutex::default());
-        Node { id, key, kind, state: State::default(), held: OnceLock::new(), origin, place }
+    fn unheld(id: u64, key: (u64, u64), kind: FileType, calls: &Arc<AtomicU64>) -> Self {
+        let (origin, place, calls) = (Mutex::default(), Mutex::default(), calls.clone());
+        Node { id, key, kind, state: State::default(), held: OnceLock::new(), origin, place, calls }
+    }
+
+    /// Counts a call of the file system below, for what a name leads to or what is said of a file.
+    pub(crate) fn asked(&self) {
+        self.calls.fetch_add(1, Relaxed);
     }
 
     /// The file itself, as a descriptor of `O_PATH`.
@@ -56,7 +64,9 @@ impl Node {
         let origin = self.origin().clone();
         // It has none any more: another thread holds it by now.
         let Some((parent, name)) = origin else { return self.held.get().ok_or(Errno::STALE) };
-        match open_path(parent.fd()?, &name) {
+        let directory = parent.fd()?;
+        self.asked();
+        match open_path(directory, &name) {
             Ok((fd, stat)) if self.is(&stat) => {
                 self.hold(fd);
                 self.held.get().ok_or(Errno::STALE)
@@ -110,7 +120,9 @@ impl Node {
 
     /// Opens the file anew.
     pub(crate) fn open(&self, flags: OFlags) -> Result<OwnedFd, Errno> {
-        rustix::fs::open(self.path()?, flags | OFlags::CLOEXEC, Mode::empty())
+        let path = self.path()?;
+        self.asked();
+        rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())
     }
 
     fn origin(&self) -> MutexGuard<'_, Option<(Arc<Node>, OsString)>> {
@@ -137,6 +149,7 @@ fn open_path(directory: &OwnedFd, name: &OsStr) -> Result<(OwnedFd, Stat), Errno
 #[derive(Debug)]
 pub(crate) struct Nodes {
     table: Mutex<Table>,
+    calls: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -150,10 +163,14 @@ struct Table {
 impl Nodes {
     pub(crate) fn new(root: OwnedFd) -> Result<Self, Errno> {
         let stat = fstat(&root)?;
-        let mut table = Table::default();
-        table.by_id.insert(ROOT, (Arc::new(Node::held(ROOT, root, &stat)), 1));
-        table.by_key.insert(key_of(&stat), ROOT);
-        Ok(Nodes { table: Mutex::new(table) })
+        let (mut table, calls) = (Table::default(), Arc::default());
+        table.add(Node::held(ROOT, root, &stat, &calls));
+        Ok(Nodes { table: Mutex::new(table), calls })
+    }
+
+    /// How often the file system below was asked what a name leads to, what is said of a file, or for the names of a directory, or to open one.
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls.load(Relaxed)
     }
 
     pub(crate) fn node(&self, id: u64) -> Result<Arc<Node>, Errno> {
@@ -179,7 +196,9 @@ impl Nodes {
 
     /// The file with this name, known to the kernel once more.
     pub(crate) fn look_up(&self, parent: &Node, name: &OsStr) -> Result<(Arc<Node>, Stat), Errno> {
-        let (fd, stat) = open_path(parent.fd()?, name)?;
+        let directory = parent.fd()?;
+        parent.asked();
+        let (fd, stat) = open_path(directory, name)?;
         Ok((self.add(fd, &stat), stat))
     }
 
@@ -199,25 +218,25 @@ impl Nodes {
             return node;
         }
         let id = table.free_id(stat.st_ino);
-        table.add(Node::held(id, fd, stat))
+        table.add(Node::held(id, fd, stat, &self.calls))
     }
 
     /// The file of this device and number that has this name as far as is known, known to the kernel once more. Nothing below is asked.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no names come from a bank yet"))]
     pub(crate) fn name(&self, parent: &Arc<Node>, name: &OsStr, key: (u64, u64), kind: FileType) -> Arc<Node> {
         let mut table = self.table();
         let node = table.know(key, kind).unwrap_or_else(|| {
             let id = table.free_id(key.1);
-            table.add(Node::unheld(id, key, kind))
+            table.add(Node::unheld(id, key, kind, &self.calls))
         });
         node.comes_from(parent, name);
         node
     }
 
     /// Holds what has this name below, if the kernel knows it by names alone: the name is about to go. Says which file has it.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no names come from a bank yet"))]
     pub(crate) fn hold(&self, parent: &Node, name: &OsStr) -> Result<(u64, u64), Errno> {
-        let (fd, stat) = open_path(parent.fd()?, name)?;
+        let directory = parent.fd()?;
+        parent.asked();
+        let (fd, stat) = open_path(directory, name)?;
         let key = key_of(&stat);
         if let Some(node) = self.known(key.0, key.1)
             && !node.is_held()

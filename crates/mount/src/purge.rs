@@ -128,6 +128,9 @@ impl Files {
         getrandom::fill(&mut tag).map_err(|_| Errno::IO)?;
         let tag = u64::from_le_bytes(tag);
         let target = self.nodes.node(id)?;
+        if let Some(names) = &self.names {
+            names.distrust();
+        }
         let mut purge = Purge { files: self, cache, kernel, tag, done: Purged::default() };
         purge.below(&target)?;
         // Behind the versions: a file that is opened meanwhile finds them distrusted, or is ended here.
@@ -194,6 +197,9 @@ impl Purge<'_> {
     }
 
     fn directory(&self, fd: &OwnedFd, stat: &Stat, ahead: &mut Vec<Ahead>) -> Result<()> {
+        if let Some(names) = &self.files.names {
+            names.purge(stat);
+        }
         let directory = openat(fd, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let directory = Arc::new(directory);
         let known = self.files.nodes.known(stat.st_dev, stat.st_ino);

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use verbena_bank::{Rules, Stamp};
 
@@ -30,6 +31,8 @@ struct Seen {
     pages: Option<Stamp>,
     /// What became of the last open or read.
     last: Option<LastAccess>,
+    /// Of a directory: whether this user may list it, and when that was looked at.
+    may_list: Option<(Instant, bool)>,
 }
 
 /// A moment in the life of a file. What was validated in one counts in no other.
@@ -74,9 +77,26 @@ impl State {
     }
 
     /// What was said of the names of this directory counts if it was taken later, in nanoseconds since 1970.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no names come from a bank yet"))]
     pub(crate) fn names_since(&self) -> u64 {
         self.moved.load(SeqCst)
+    }
+
+    /// What the file system below said of the file last, at an open or when it was asked for attributes.
+    pub(crate) fn seen(&self) -> Option<Stamp> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).stamp
+    }
+
+    /// Whether this user may list the directory: `look` looks, and what it says counts for a time.
+    pub(crate) fn may_list(&self, counts: Duration, look: impl FnOnce() -> bool) -> bool {
+        let known = self.seen.lock().unwrap_or_else(PoisonError::into_inner).may_list;
+        if let Some((looked, may_list)) = known
+            && looked.elapsed() < counts
+        {
+            return may_list;
+        }
+        let (looked, may_list) = (Instant::now(), look());
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).may_list = Some((looked, may_list));
+        may_list
     }
 
     /// Notes what the file system below says of the file now.
@@ -90,7 +110,7 @@ impl State {
     /// Nothing that was known of the file counts any more.
     pub(crate) fn purged(&self) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        *seen = Seen { stamp: None, pages: None, last: Some(LastAccess::Purged) };
+        *seen = Seen { last: Some(LastAccess::Purged), ..Seen::default() };
         self.changing.fetch_add(1, SeqCst);
     }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use verbena_bank::{Bank, Direct};
 
 use crate::files::Files;
+use crate::names::NameKind;
 
 /// The attribute of the root that holds the status.
 pub(crate) const STATUS: &str = "user.verbena.status";
@@ -18,6 +19,7 @@ pub(crate) fn status_text(files: &Files) -> String {
     line("process", std::process::id().into());
     line("known_files", files.nodes.len() as u64);
     line("open_files", files.handles.len() as u64);
+    line("below_calls", files.nodes.calls());
     let Some(cache) = &files.cache else { return text };
     let counts = cache.counts();
     for (name, counter) in [
@@ -34,8 +36,21 @@ pub(crate) fn status_text(files: &Files) -> String {
     for (reason, counter) in Direct::ALL.iter().zip(&counts.direct) {
         line(&format!("direct_opens_{}", reason.name()), counter.load(Relaxed));
     }
+    if let Some(names) = &files.names {
+        for kind in NameKind::ALL {
+            let [hits, misses] = names.counted(kind);
+            line(&format!("{}_hits", kind.name()), hits);
+            line(&format!("{}_misses", kind.name()), misses);
+        }
+        line("listing_bytes", names.bytes() as u64);
+    }
     for (name, count) in cache.blocks().counters().read().named() {
         line(&format!("bank_{name}"), count);
+    }
+    if files.names.is_some() {
+        for (name, count) in cache.blocks().listing_counters().read().named() {
+            line(&format!("listing_bank_{name}"), count);
+        }
     }
     if let Some(near) = cache.blocks().near() {
         let status = near.status();

@@ -82,9 +82,14 @@ fn one(path: &Path, device: u64, buffer: &mut [u8]) -> std::io::Result<Found> {
         return Ok(Found::Other);
     }
     if found.is_dir() {
-        let entries: std::io::Result<Vec<PathBuf>> =
-            path.read_dir()?.map(|entry| entry.map(|entry| entry.path())).collect();
-        return entries.map(Found::Directory);
+        // Each is looked at as it comes, so that the kernel asks for attributes with the names that follow.
+        let entry = |entry: std::io::Result<std::fs::DirEntry>| {
+            let entry = entry?;
+            // What cannot be looked at is counted when its turn comes.
+            _ = entry.metadata();
+            Ok(entry.path())
+        };
+        return path.read_dir()?.map(entry).collect::<std::io::Result<_>>().map(Found::Directory);
     }
     if !found.is_file() {
         return Ok(Found::Other);

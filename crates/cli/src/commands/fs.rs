@@ -30,7 +30,7 @@ pub enum Command {
 
 /// Mount a directory at another place. An open there sees all that was closed before it, as far as the file system below shows it.
 ///
-/// Blocks of files come from the bank under the promise. The bank is memory of the helper of this machine, which all mounts of the user share; while no helper runs every operation goes below. What is written
+/// Blocks of files, and names and attributes where the promise has a time for them, come from the bank. The bank is memory of the helper of this machine, which all mounts of the user share; while no helper runs every operation goes below. What is written
 /// goes through: a write, an fsync or a close answers what the file system below answered. The command runs until the directory is unmounted, or SIGINT or SIGTERM ends it.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
@@ -47,7 +47,7 @@ pub struct Mount {
     /// Where it is mounted: an empty directory.
     #[arg(value_name = "FAST")]
     at: PathBuf,
-    /// Where blocks are kept: `memory` or `memory:SIZE` of the local helper, `memcached://HOST:PORT,...` as `verbena bank up` prints them, or `none`.
+    /// Where blocks and names are kept: `memory` or `memory:SIZE` of the local helper, `memcached://HOST:PORT,...` as `verbena bank up` prints them, or `none`.
     #[arg(long, value_name = "BANK", default_value = "memory")]
     bank: Kind,
     /// open: an open sees all that was closed before it; sealed: files never change once they are closed; age=TIME: what is read is at most
@@ -106,7 +106,7 @@ pub struct Status {
     format: Format,
 }
 
-/// Show each second what a mount does: opens, reads by what answered them, blocks that were missing by cause, and the hit ratio.
+/// Show each second what a mount does: opens, reads by what answered them, names and attributes that the bank had or the file system below was asked for, blocks that were missing by cause, and the hit ratio.
 #[derive(Args, Debug)]
 #[command(after_long_help = "Example:\n  verbena fs top /fast --count 3")]
 pub struct Top {
@@ -121,7 +121,7 @@ pub struct Top {
     every: Lapse,
 }
 
-/// Read each file of a tree on a mount once, so that its bank has it before it is needed.
+/// List each directory of a tree on a mount and read each file once, so that its bank has names, attributes and bytes before they are needed.
 ///
 /// Links are not followed. Files that changed too recently for the bank are read and not kept.
 #[derive(Args, Debug)]
@@ -287,7 +287,7 @@ impl Status {
 
 impl Top {
     fn run(self) -> Result<()> {
-        const COLUMNS: [(&str, &[&str]); 9] = [
+        const COLUMNS: [(&str, &[&str]); 11] = [
             ("opens", &["cached_opens"]),
             (
                 "direct",
@@ -303,6 +303,11 @@ impl Top {
             ("whole", &["whole_reads"]),
             ("partial", &["partial_reads"]),
             ("below", &["below_reads"]),
+            ("names", &["name_hits", "missing_hits", "attribute_hits", "listing_hits", "link_hits", "xattr_hits"]),
+            (
+                "asked",
+                &["name_misses", "missing_misses", "attribute_misses", "listing_misses", "link_misses", "xattr_misses"],
+            ),
             ("near", &["near_hits"]),
             ("absent", &["bank_absent"]),
             ("down", &["bank_daemon_down"]),
@@ -329,7 +334,7 @@ impl Top {
                 write!(out, "{:>9}", sum(names))?;
             }
             let hits = more("bank_hits") + more("near_hits");
-            let misses = COLUMNS[6..].iter().map(|(_, names)| sum(names)).sum::<u64>();
+            let misses = COLUMNS[8..].iter().map(|(_, names)| sum(names)).sum::<u64>();
             match hits + misses {
                 0 => writeln!(out, "{:>9}", "-")?,
                 all => writeln!(out, "{:>9.1}", 100.0 * hits as f64 / all as f64)?,

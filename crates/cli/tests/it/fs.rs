@@ -59,8 +59,10 @@ fn a_file_comes_from_the_bank_and_never_older_than_what_was_closed() {
     assert!(said.status.code() == Some(1) && String::from_utf8_lossy(&said.stderr).contains("no Verbena mount"));
     let top = output(&mut verbena(&["fs", "top", fast_text, "--count", "2", "--every", "50ms"]));
     assert!(top.lines().count() == 3 && top.starts_with("    opens"), "{top}");
+    assert!(top.contains("    names    asked"), "{top}");
     let counts: Value = serde_json::from_str(&output(&mut verbena(&["fs", "status", "--json", fast_text]))).unwrap();
     assert!(counts["daemons_up"] == 2 && counts["bank_hits"].is_u64() && counts["near_hits"].is_u64(), "{counts}");
+    assert!(counts["listing_hits"].is_u64() && counts["below_calls"].is_u64(), "{counts}");
     // What a mount refuses says why, and mounts nothing.
     let free = tempfile::tempdir().unwrap();
     let free = free.path().to_str().unwrap();

@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
-use rustix::fs::{Stat, Timespec, UTIME_NOW, UTIME_OMIT};
+use rustix::fs::{Timespec, UTIME_NOW, UTIME_OMIT};
+use verbena_bank::Attributes;
 
 fn time(seconds: i64, nanoseconds: i64) -> SystemTime {
     let whole = Duration::from_secs(seconds.unsigned_abs());
@@ -30,22 +31,23 @@ fn device(number: u64) -> u32 {
     (minor & 0xFF) | (major << 8) | ((minor & !0xFF) << 12)
 }
 
-pub(super) fn attributes(number: u64, stat: &Stat) -> FileAttr {
+pub(super) fn attributes(number: u64, told: &Attributes) -> FileAttr {
+    let moment = |(seconds, nanoseconds): (i64, u32)| time(seconds, nanoseconds.into());
     FileAttr {
         ino: INodeNo(number),
-        size: stat.st_size as u64,
-        blocks: stat.st_blocks as u64,
-        atime: time(stat.st_atime, stat.st_atime_nsec as i64),
-        mtime: time(stat.st_mtime, stat.st_mtime_nsec as i64),
-        ctime: time(stat.st_ctime, stat.st_ctime_nsec as i64),
+        size: told.size,
+        blocks: told.blocks,
+        atime: moment(told.accessed),
+        mtime: moment(told.modified),
+        ctime: moment(told.changed),
         crtime: UNIX_EPOCH,
-        kind: kind(rustix::fs::FileType::from_raw_mode(stat.st_mode)),
-        perm: (stat.st_mode & 0o7777) as u16,
-        nlink: stat.st_nlink as u32,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-        rdev: device(stat.st_rdev),
-        blksize: stat.st_blksize as u32,
+        kind: kind(rustix::fs::FileType::from_raw_mode(told.mode)),
+        perm: (told.mode & 0o7777) as u16,
+        nlink: told.links as u32,
+        uid: told.uid,
+        gid: told.gid,
+        rdev: device(told.device),
+        blksize: told.block_size,
         flags: 0,
     }
 }

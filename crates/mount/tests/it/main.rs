@@ -9,6 +9,7 @@ mod fsx;
 mod killed;
 mod locks;
 mod mapped;
+mod names;
 mod near;
 mod over;
 mod plain;

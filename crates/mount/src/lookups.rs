@@ -1,0 +1,368 @@
+//! Names, attributes, listings and targets of links, as the kernel asks for them: from the bank where it may say them, else from below.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{FileType, OFlags, Stat, fstat, listxattr, readlinkat};
+use rustix::io::Errno;
+use verbena_bank::{Attributes, Listing, NameEntry};
+
+use crate::cache::Arrival;
+use crate::caller::Caller;
+use crate::files::{Files, Result};
+use crate::handles::Handle;
+use crate::names::{Collector, NameAnswer, NameKind, Names, attributes_of};
+use crate::nodes::Node;
+
+/// A file that the kernel knows once more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileLookup {
+    /// Its number in FUSE's protocol.
+    pub(crate) id: u64,
+    /// The number that programs see, where it was looked at without its name.
+    pub(crate) number: u64,
+    pub(crate) attributes: Attributes,
+    /// How long this counts, if that is not what the promise says of an answer from below.
+    pub(crate) left: Option<Duration>,
+}
+
+/// What a name leads to.
+pub(crate) enum NameLookup {
+    File(FileLookup),
+    /// To nothing, for this long.
+    Missing(Duration),
+}
+
+/// One name of a listing.
+pub(crate) struct ListedName<'a> {
+    pub(crate) name: &'a OsStr,
+    pub(crate) number: u64,
+    pub(crate) kind: FileType,
+    /// Where the next listing begins, to go on behind this name.
+    pub(crate) next: u64,
+    /// Its file, where that was asked for.
+    pub(crate) file: Option<FileLookup>,
+}
+
+impl ListedName<'_> {
+    /// The directory itself, or the one above it. The kernel makes no node of these two, so they are no lookups (`fuse_direntplus_link`).
+    fn is_dot(&self) -> bool {
+        is_dot(self.name)
+    }
+}
+
+fn is_dot(name: &OsStr) -> bool {
+    name == "." || name == ".."
+}
+
+impl FileLookup {
+    pub(crate) fn below(id: u64, stat: &Stat) -> Self {
+        FileLookup { id, number: stat.st_ino, attributes: attributes_of(stat), left: None }
+    }
+}
+
+impl Files {
+    /// What the bank may say of names, where it says it for a time.
+    fn timed_names(&self) -> Option<&Names> {
+        self.names.as_ref().filter(|names| names.has_ages())
+    }
+
+    fn said(&self, names: &Names, node: &Node) -> Option<(NameEntry, Duration)> {
+        let parent = node.place().and_then(|(parent, _)| self.nodes.node(parent).ok());
+        names.said(node, parent.as_deref())
+    }
+
+    /// Whether a file surely has no extended attribute of this name.
+    pub(crate) fn lacks(&self, node: &Node, name: &OsStr) -> bool {
+        let Some(names) = self.timed_names() else { return false };
+        let lacks = self.said(names, node).is_some_and(|(entry, _)| Names::lacks(&entry, name));
+        names.count(NameKind::Extended, lacks);
+        lacks
+    }
+
+    /// Whether everyone may list and search a directory, by what the bank says.
+    pub(crate) fn all_may_search(&self, node: &Node) -> bool {
+        self.timed_names().is_some_and(|names| names.all_may_search(node))
+    }
+
+    /// The file of a name that is about to go, or to lead elsewhere, lives on where it is used. Says which it is, where the bank may say something of it.
+    pub(crate) fn hold(&self, parent: &Node, name: &OsStr) -> Option<(u64, u64)> {
+        self.timed_names().and_then(|_| self.nodes.hold(parent, name).ok())
+    }
+
+    pub(crate) fn look_up(&self, caller: Caller, parent: u64, name: &OsStr) -> Result<NameLookup> {
+        let parent = self.nodes.node(parent)?;
+        if let Some(names) = self.timed_names() {
+            match names.find(&parent, name) {
+                NameAnswer::Entry(entry, left) => {
+                    if let Some(found) = self.known(names, &parent, &entry, left) {
+                        return Ok(NameLookup::File(found));
+                    }
+                }
+                NameAnswer::Missing(left) => {
+                    names.count(NameKind::Missing, true);
+                    return Ok(NameLookup::Missing(left));
+                }
+                NameAnswer::Unknown => {}
+            }
+        }
+        let _acting = self.act(caller)?;
+        let found = self.find(&parent, name);
+        if let Some(names) = self.timed_names()
+            && matches!(found, Err(Errno::NOENT))
+        {
+            names.count(NameKind::Missing, false);
+        }
+        Ok(NameLookup::File(found?))
+    }
+
+    /// A name of a listing that the bank gave, if what it says of the file may be so.
+    fn known(&self, names: &Names, parent: &Arc<Node>, entry: &NameEntry, left: Duration) -> Option<FileLookup> {
+        let attributes = entry.attributes?;
+        let key = (parent.key.0, entry.number);
+        if self.nodes.known(key.0, key.1).is_some_and(|node| !names.agrees(&node, &attributes)) {
+            return None;
+        }
+        let name = OsStr::from_bytes(&entry.name);
+        let node = self.nodes.name(parent, name, key, FileType::from_raw_mode(entry.kind));
+        node.stands(parent.id, name);
+        names.count(NameKind::Name, true);
+        Some(FileLookup { id: node.id, number: entry.number, attributes, left: Some(left) })
+    }
+
+    /// What has a name below.
+    pub(crate) fn find(&self, parent: &Node, name: &OsStr) -> Result<FileLookup> {
+        Ok(self.find_below(parent, name)?.0)
+    }
+
+    fn find_below(&self, parent: &Node, name: &OsStr) -> Result<(FileLookup, Stat)> {
+        let (node, stat) = self.nodes.look_up(parent, name)?;
+        if self.believes {
+            node.stands(parent.id, name);
+        }
+        if let Some(names) = self.timed_names() {
+            names.count(NameKind::Name, false);
+        }
+        Ok((FileLookup::below(node.id, &stat), stat))
+    }
+
+    pub(crate) fn stat(&self, id: u64) -> Result<FileLookup> {
+        let node = self.nodes.node(id)?;
+        if let Some(names) = self.timed_names() {
+            let said = self.said(names, &node);
+            names.count(NameKind::Attributes, said.is_some());
+            if let Some((NameEntry { number, attributes: Some(attributes), .. }, left)) = said {
+                return Ok(FileLookup { id, number, attributes, left: Some(left) });
+            }
+        }
+        let fd = node.fd()?;
+        node.asked();
+        let stat = fstat(fd)?;
+        if let Some(cache) = &self.cache {
+            cache.observe(&node, &stat);
+        }
+        Ok(FileLookup::below(id, &stat))
+    }
+
+    pub(crate) fn read_link(&self, id: u64) -> Result<Vec<u8>> {
+        let node = self.nodes.node(id)?;
+        if let Some(names) = self.timed_names() {
+            let parent = node.place().and_then(|(parent, _)| self.nodes.node(parent).ok());
+            let target = parent.and_then(|parent| names.target(&node, &parent));
+            names.count(NameKind::Link, target.is_some());
+            if let Some(target) = target {
+                return Ok(target);
+            }
+        }
+        let fd = node.fd()?;
+        node.asked();
+        Ok(readlinkat(fd, "", vec![])?.into_bytes())
+    }
+
+    pub(crate) fn open_directory(&self, caller: Caller, id: u64) -> Result<u64> {
+        let node = self.nodes.node(id)?;
+        let look = || {
+            let fd = node.fd()?;
+            node.asked();
+            fstat(fd)
+        };
+        if let Some(names) = &self.names
+            && let Some(known) = names.names_by_time(&node, look)?
+        {
+            names.count(NameKind::Listing, true);
+            return Ok(self.handles.add(Handle::directory(node, None, Some(known))));
+        }
+        let fd = {
+            let _acting = self.act(caller)?;
+            node.open(OFlags::RDONLY | OFlags::DIRECTORY)?
+        };
+        let mut known = None;
+        if let Some(names) = &self.names {
+            if !names.has_ages() {
+                node.asked();
+                known = names.names_by_version(&fstat(&fd)?);
+            }
+            names.count(NameKind::Listing, known.is_some());
+        }
+        Ok(self.handles.add(Handle::directory(node, Some(fd), known)))
+    }
+
+    /// Gives names of an open directory from `offset` on to `add`, until it says that it is full or there are no more. With the files that they lead to, where `finds`.
+    pub(crate) fn list(
+        &self,
+        handle: u64,
+        offset: u64,
+        finds: bool,
+        mut add: impl FnMut(&ListedName<'_>) -> bool,
+    ) -> Result<()> {
+        let handle = self.handles.file(handle)?;
+        let mut from = handle.names(offset);
+        if let Some(known) = &from.known {
+            return self.list_known(&handle.node, known, offset, finds, add);
+        }
+        if offset == 0 {
+            from.collector = self.collect(&handle)?;
+        }
+        let mut collector = from.collector.take();
+        let ended = handle.list(offset, |entry| {
+            let name = entry.name();
+            let found = if !finds {
+                None
+            } else if is_dot(name) {
+                self.stat(handle.node.id).ok().map(|found| (FileLookup { id: entry.number, ..found }, None))
+            } else {
+                match self.find_below(&handle.node, name) {
+                    Ok((found, stat)) => Some((found, Some(stat))),
+                    // Gone since it was listed.
+                    Err(Errno::NOENT) => return Ok(false),
+                    Err(_) => {
+                        collector = None;
+                        return Ok(false);
+                    }
+                }
+            };
+            let file = found.map(|(found, _)| found);
+            let listed = ListedName { name, number: entry.number, kind: entry.kind, next: entry.next, file };
+            let is_full = self.give(&listed, &mut add);
+            if !is_full && let Some(collected) = &mut collector {
+                let stat = found.and_then(|(_, stat)| stat);
+                if !self.collected(collected, &handle, &listed, stat.as_ref()) {
+                    collector = None;
+                }
+            }
+            Ok(is_full)
+        })?;
+        match (collector, &self.names) {
+            (Some(collector), Some(names)) if ended => {
+                if !names.keep(handle.node.key.1, collector)
+                    && let Some(cache) = &self.cache
+                {
+                    cache.counts().dropped_fills.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                }
+            }
+            (collector, _) => from.collector = collector,
+        }
+        Ok(())
+    }
+
+    fn list_known(
+        &self,
+        node: &Arc<Node>,
+        known: &Listing,
+        offset: u64,
+        finds: bool,
+        mut add: impl FnMut(&ListedName<'_>) -> bool,
+    ) -> Result<()> {
+        let names = self.names.as_ref().ok_or(Errno::BADF)?;
+        let from = usize::try_from(offset).map_err(|_| Errno::INVAL)?;
+        for (next, entry) in (1..).zip(known.entries()).skip(from) {
+            let name = OsStr::from_bytes(&entry.name);
+            let file = if !finds {
+                None
+            } else if is_dot(name) {
+                Some(FileLookup { id: entry.number, ..self.stat(node.id)? })
+            } else {
+                let said = names.entry(known, name).and_then(|(entry, left)| self.known(names, node, &entry, left));
+                match said.map_or_else(|| self.find(node, name), Ok) {
+                    Ok(found) => Some(found),
+                    // Gone since it was listed.
+                    Err(_) => continue,
+                }
+            };
+            let kind = FileType::from_raw_mode(entry.kind);
+            if self.give(&ListedName { name, number: entry.number, kind, next, file }, &mut add) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives one name; a lookup that has no room is none. Says whether there was no room.
+    fn give(&self, listed: &ListedName<'_>, add: &mut impl FnMut(&ListedName<'_>) -> bool) -> bool {
+        let is_full = add(listed);
+        if let Some(file) = &listed.file
+            && is_full
+            && !listed.is_dot()
+        {
+            self.nodes.forget(file.id, 1);
+        }
+        is_full
+    }
+
+    /// A directory that is listed below from its start, so that the bank may have it afterwards.
+    fn collect(&self, handle: &Handle) -> Result<Option<Collector>> {
+        let Some(names) = &self.names else { return Ok(None) };
+        let arrived = Arrival::now();
+        let fd = handle.fd()?;
+        handle.node.asked();
+        let stat = fstat(fd)?;
+        Ok(names.collect(arrived, &stat, || extended(&handle.node)))
+    }
+
+    /// One more name of a directory that is listed below. Says whether it can be kept as a whole still.
+    fn collected(
+        &self,
+        collector: &mut Collector,
+        handle: &Handle,
+        listed: &ListedName<'_>,
+        stat: Option<&Stat>,
+    ) -> bool {
+        let Some(names) = &self.names else { return false };
+        let (file, attributes) = (&listed.file, stat.filter(|stat| names.is_ours(stat)).map(attributes_of));
+        let kind = stat.map_or(listed.kind, |stat| FileType::from_raw_mode(stat.st_mode));
+        let is_link = attributes.is_some() && kind == FileType::Symlink;
+        let target = if is_link && names.has_ages() {
+            handle.node.asked();
+            let target = handle.fd().and_then(|fd| readlinkat(fd, listed.name, vec![]));
+            target.ok().map(std::ffi::CString::into_bytes)
+        } else {
+            None
+        };
+        let extended = match (attributes, file) {
+            (Some(_), Some(file)) if names.has_ages() => self.nodes.node(file.id).ok().and_then(|node| extended(&node)),
+            _ => None,
+        };
+        let number = stat.map_or(listed.number, |stat| stat.st_ino);
+        let name = listed.name.as_bytes().to_vec();
+        let entry = NameEntry { name, number, kind: kind.as_raw_mode(), attributes, target, extended };
+        collector.add(entry, listed.next)
+    }
+}
+
+/// The names of all extended attributes of a file. A file system that has none says so, mostly without asking anyone.
+fn extended(node: &Node) -> Option<Vec<u8>> {
+    let path = node.path().ok()?;
+    node.asked();
+    let mut buffer = vec![0; 4 << 10];
+    match listxattr(path, &mut buffer[..]) {
+        Ok(length) => {
+            buffer.truncate(length);
+            Some(buffer)
+        }
+        Err(Errno::OPNOTSUPP) => Some(vec![]),
+        // More names than anyone has.
+        Err(_) => None,
+    }
+}

@@ -1,0 +1,453 @@
+//! Names, attributes, missing names, listings and targets of links from the bank (rule B16).
+//!
+//! What is in the bank is a [`Listing`]: all names of a directory, as a mount saw them that listed it below from start to end. What another mount
+//! may say from it depends on the promise, as `crates/bank/tests/it/names.rs` explores it:
+//!
+//! | promise | what counts |
+//! |---|---|
+//! | `open` | the names of a listing, under the directory's version, which is looked at below after it was opened. Attributes never |
+//! | `sealed`, `age=T` | all of it, for T less what has passed since before the file system below was asked. Sealed, a name that a listing lacks is missing only under the directory's version |
+//!
+//! A time is written as the file system's clock may have shown it at the earliest, and read as it may show at the latest, so no difference of two mounts' clocks
+//! makes a listing younger. Only what was read below goes into the bank. What this mount changed counts from its change on: a listing that was
+//! taken before is not used for the file and its directory.
+//!
+//! A name is said to this user, who may not be the one who listed the directory. So either everyone may list and search it, by its mode, or it is opened below once.
+
+mod table;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FileType, OFlags, Stat};
+use verbena_bank::{Attributes, BlockKey, BlockSize, Blocks, Clocks, Listing, ListingHead, NameEntry, Rules, Time};
+
+use crate::below::{Below, Identity};
+use crate::cache::{Arrival, Work, stamp, stamp_of};
+use crate::nodes::Node;
+use crate::promise::Promise;
+pub(crate) use table::Collector;
+use table::{Changes, Slot, Table};
+
+/// The kinds of what is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NameKind {
+    /// A name that is there, and the attributes of its file.
+    Name,
+    /// A name that is missing.
+    Missing,
+    /// Attributes alone.
+    Attributes,
+    /// All names of a directory.
+    Listing,
+    /// Where a link leads.
+    Link,
+    /// Extended attributes that a file does not have, or the names of those that it has.
+    Extended,
+}
+
+/// What is known of a name.
+pub(crate) enum NameAnswer {
+    /// It is there. The kernel may believe it for this long.
+    Entry(NameEntry, Duration),
+    /// It is missing, for this long.
+    Missing(Duration),
+    /// The file system below has to be asked.
+    Unknown,
+}
+
+/// What a mount knows of names without asking below.
+#[derive(Debug)]
+pub(crate) struct Names {
+    blocks: Arc<Blocks>,
+    size: BlockSize,
+    rules: Rules,
+    clocks: Clocks,
+    /// By how much our clock can be behind the file system's.
+    behind: Time,
+    device: u64,
+    work: SyncSender<Work>,
+    /// How long names and attributes count by their time; nothing where they count by the directory's version alone.
+    believed: Option<Duration>,
+    /// How long a missing name does.
+    missed: Duration,
+    table: Mutex<Table>,
+    changes: Mutex<Changes>,
+    counts: [[AtomicU64; 2]; NameKind::ALL.len()],
+}
+
+impl NameKind {
+    pub(crate) const ALL: [NameKind; 6] = [
+        NameKind::Name,
+        NameKind::Missing,
+        NameKind::Attributes,
+        NameKind::Listing,
+        NameKind::Link,
+        NameKind::Extended,
+    ];
+
+    /// Its part of the names of its counters.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            NameKind::Name => "name",
+            NameKind::Missing => "missing",
+            NameKind::Attributes => "attribute",
+            NameKind::Listing => "listing",
+            NameKind::Link => "link",
+            NameKind::Extended => "xattr",
+        }
+    }
+}
+
+impl Names {
+    /// Beginnings of attributes that each user finds in the list, if they are there.
+    const LISTED: [&[u8]; 3] = [b"user.", b"security.", b"system.posix_acl_"];
+    /// How long a directory that the bank does not have is not asked for again.
+    const REST: Duration = Duration::from_secs(1);
+
+    /// Nothing if no name may be said under this promise here.
+    pub(crate) fn new(
+        blocks: Arc<Blocks>,
+        size: BlockSize,
+        rules: Rules,
+        below: &Below,
+        work: SyncSender<Work>,
+        promise: Promise,
+    ) -> Option<Self> {
+        let believed = Some(promise.believed()).filter(|believed| !believed.is_zero());
+        // A directory's times can be set back where no change time shows it.
+        if below.identity == Identity::Path || (believed.is_none() && !below.clocks.has_changed) {
+            return None;
+        }
+        Some(Names {
+            blocks,
+            size,
+            rules,
+            clocks: below.clocks,
+            behind: below.behind,
+            device: below.device,
+            work,
+            believed,
+            missed: promise.missed(),
+            table: Mutex::default(),
+            changes: Mutex::default(),
+            counts: Default::default(),
+        })
+    }
+
+    /// Whether what is said counts by its time.
+    pub(crate) fn has_ages(&self) -> bool {
+        self.believed.is_some()
+    }
+
+    /// Counts an answer, from memory or the bank, or from below.
+    pub(crate) fn count(&self, kind: NameKind, is_hit: bool) {
+        self.counts[kind as usize][usize::from(!is_hit)].fetch_add(1, Relaxed);
+    }
+
+    /// Hits and misses of a kind.
+    pub(crate) fn counted(&self, kind: NameKind) -> [u64; 2] {
+        [0, 1].map(|at| self.counts[kind as usize][at].load(Relaxed))
+    }
+
+    /// Bytes of listings in this mount's memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.table().bytes
+    }
+
+    /// This mount changed a file, or the names of a directory: what was said of it before counts no more.
+    pub(crate) fn changed(&self, (device, number): (u64, u64)) {
+        if device == self.device {
+            let now = now();
+            let believed = self.believed.unwrap_or_default().as_nanos() as Time;
+            let forgotten = now - believed - 2 * (self.clocks.ahead + self.behind);
+            self.changes().add(number, now, forgotten);
+        }
+    }
+
+    /// Nothing that was said of any name before counts any more.
+    pub(crate) fn distrust(&self) {
+        *self.changes() = Changes::all(now());
+        *self.table() = Table::default();
+    }
+
+    /// Takes the listing of a directory out of the bank, as far as it answers.
+    pub(crate) fn purge(&self, stat: &Stat) {
+        let directory = directory(stat.st_ino);
+        let version = Some(stamp(stat, self.clocks));
+        let keys = [None, version].map(|version| Listing::head_key(&directory, version, self.size, self.rules));
+        let (done, removed) = sync_channel(1);
+        if self.work.send(Work::Remove(keys.to_vec(), done)).is_ok() {
+            _ = removed.recv();
+        }
+    }
+
+    /// What is known of a name in a directory.
+    pub(crate) fn find(&self, parent: &Node, name: &OsStr) -> NameAnswer {
+        let Some((listing, age)) = self.listing(parent, true) else { return NameAnswer::Unknown };
+        match listing.entry(name.as_bytes()) {
+            Some(_) => {
+                self.entry(&listing, name).map_or(NameAnswer::Unknown, |(entry, left)| NameAnswer::Entry(entry, left))
+            }
+            None if self.missed > age => NameAnswer::Missing(self.missed - age),
+            None => NameAnswer::Unknown,
+        }
+    }
+
+    /// An entry of a listing with attributes that count, and for how long they do.
+    pub(crate) fn entry(&self, listing: &Listing, name: &OsStr) -> Option<(NameEntry, Duration)> {
+        let entry = listing.entry(name.as_bytes()).filter(|entry| entry.attributes.is_some())?;
+        let left = self.believed?.checked_sub(self.age(listing)?)?;
+        self.is_after(listing, self.changes().of(entry.number)).then(|| (entry.clone(), left))
+    }
+
+    /// Whether what a listing says of a file can be what it is now, by what this mount has seen of it.
+    pub(crate) fn agrees(&self, node: &Node, attributes: &Attributes) -> bool {
+        let seen = node.state.seen();
+        node.state.writers() == 0 && seen.is_none_or(|seen| seen == stamp_of(attributes, self.clocks))
+    }
+
+    /// What listings in memory say of a file that the kernel knows.
+    pub(crate) fn said(&self, node: &Node, parent: Option<&Node>) -> Option<(NameEntry, Duration)> {
+        let found = |directory: &Node, name: &OsStr| {
+            let (listing, _) = self.listing(directory, false)?;
+            let (entry, left) = self.entry(&listing, name)?;
+            let agrees = entry.attributes.is_some_and(|attributes| self.agrees(node, &attributes));
+            (agrees && entry.number == node.key.1).then_some((entry, left))
+        };
+        if node.kind == FileType::Directory
+            && let Some(own) = found(node, OsStr::new("."))
+        {
+            return Some(own);
+        }
+        let (_, name) = node.place()?;
+        found(parent?, &name)
+    }
+
+    /// The value of an extended attribute that a file surely does not have is known: there is none.
+    pub(crate) fn lacks(entry: &NameEntry, name: &OsStr) -> bool {
+        let name = name.as_bytes();
+        let is_listed = Self::LISTED.iter().any(|listed| name.starts_with(listed));
+        is_listed && has_name(entry.extended.as_deref(), name) == Some(false)
+    }
+
+    /// Where a link leads.
+    pub(crate) fn target(&self, node: &Node, parent: &Node) -> Option<Vec<u8>> {
+        let (_, name) = node.place()?;
+        let (listing, _) = self.listing(parent, true)?;
+        let (entry, _) = self.entry(&listing, &name)?;
+        entry.target.filter(|_| entry.number == node.key.1)
+    }
+
+    /// All names of a directory that is opened, by their time; `look` looks at the directory below.
+    pub(crate) fn names_by_time<E>(
+        &self,
+        node: &Node,
+        look: impl FnOnce() -> Result<Stat, E>,
+    ) -> Result<Option<Arc<Listing>>, E> {
+        let Some((listing, age)) = self.listing(node, true) else { return Ok(None) };
+        if self.missed > age {
+            return Ok(Some(listing));
+        }
+        let Some(version) = listing.version else { return Ok(None) };
+        let is_same = stamp(&look()?, self.clocks) == version;
+        Ok(Some(listing).filter(|_| is_same))
+    }
+
+    /// All names of a directory under its version, which was looked at after it was opened.
+    pub(crate) fn names_by_version(&self, stat: &Stat) -> Option<Arc<Listing>> {
+        if self.believed.is_some() || stat.st_dev != self.device {
+            return None;
+        }
+        let version = stamp(stat, self.clocks);
+        let key = Listing::head_key(&directory(stat.st_ino), Some(version), self.size, self.rules);
+        self.fetch(stat.st_ino, &key, |listing| listing.version == Some(version)).map(Arc::new)
+    }
+
+    /// Begins to list a directory below, of which `stat` was looked at after the request arrived. `extended` asks for the names of its extended attributes.
+    pub(crate) fn collect(
+        &self,
+        arrived: Arrival,
+        stat: &Stat,
+        extended: impl FnOnce() -> Option<Vec<u8>>,
+    ) -> Option<Collector> {
+        if stat.st_dev != self.device {
+            return None;
+        }
+        let version = stamp(stat, self.clocks);
+        let is_settled = self.clocks.has_changed && version.is_settled(arrived.time(), self.clocks);
+        let version = Some(version).filter(|_| is_settled || !self.rules.settled);
+        if self.believed.is_none() && version.is_none() {
+            return None;
+        }
+        let own = NameEntry {
+            name: b".".to_vec(),
+            number: stat.st_ino,
+            kind: FileType::Directory.as_raw_mode(),
+            attributes: Some(attributes_of(stat)),
+            target: None,
+            extended: self.believed.and_then(|_| extended()),
+        };
+        Some(Collector::new(arrived, version, own))
+    }
+
+    /// What is said of an entry that was looked up below. Of a file on another device nothing is.
+    pub(crate) fn is_ours(&self, stat: &Stat) -> bool {
+        stat.st_dev == self.device
+    }
+
+    /// A directory was listed to its end: the names are kept here, and go into the bank.
+    pub(crate) fn keep(&self, number: u64, collector: Collector) -> bool {
+        let Collector { arrived, version, entries, bytes, .. } = collector;
+        let listing = Listing::new(arrived.time() - self.clocks.ahead, version, entries);
+        let mut mark = [0; 16];
+        if getrandom::fill(&mut mark).is_err() {
+            return true;
+        }
+        let under = if self.believed.is_some() { None } else { version };
+        let blocks = listing.blocks(&directory(number), under, mark, self.size, self.rules);
+        let blocks: Vec<(BlockKey, Arc<Vec<u8>>)> =
+            blocks.into_iter().map(|(key, bytes)| (key, Arc::new(bytes))).collect();
+        blocks.iter().for_each(|(key, bytes)| self.blocks.keep_near(key, bytes));
+        if self.believed.is_some() {
+            self.table().put(number, Slot::Listing(Arc::new(listing), bytes));
+        }
+        self.work.try_send(Work::Store(blocks)).is_ok()
+    }
+
+    /// A listing whose time counts, and its age: from memory, or from the bank if that is to be asked.
+    fn listing(&self, node: &Node, asks: bool) -> Option<(Arc<Listing>, Duration)> {
+        let (device, number) = node.key;
+        if self.believed.is_none() || device != self.device {
+            return None;
+        }
+        let known = match self.table().slots.get(&number) {
+            Some(Slot::Listing(listing, _)) => Some(listing.clone()),
+            Some(Slot::Absent(until)) if Instant::now() < *until => return None,
+            _ => None,
+        };
+        let counts = |listing: &Listing| {
+            let since = self.changes().of(number).max(node.state.names_since().into());
+            self.age(listing).is_some() && self.is_after(listing, since)
+        };
+        let listing = match known.filter(|listing| counts(listing)) {
+            Some(listing) => listing,
+            None if asks => {
+                let key = Listing::head_key(&directory(number), None, self.size, self.rules);
+                let found = self.fetch(number, &key, counts).map(Arc::new);
+                let slot = match &found {
+                    Some(listing) => {
+                        let bytes = listing.entries().iter().map(NameEntry::bytes).sum();
+                        Slot::Listing(listing.clone(), bytes)
+                    }
+                    None => Slot::Absent(Instant::now() + Self::REST),
+                };
+                self.table().put(number, slot);
+                found?
+            }
+            None => return None,
+        };
+        let age = self.age(&listing)?;
+        self.may_be_said(node, &listing).then_some((listing, age))
+    }
+
+    /// A listing from the bank, if it counts. What is near may have been replaced in the bank.
+    fn fetch(&self, number: u64, key: &BlockKey, counts: impl Fn(&Listing) -> bool) -> Option<Listing> {
+        let keys = std::slice::from_ref(key);
+        loop {
+            let head = self.blocks.look(keys).pop()?.ok()?;
+            let listing = ListingHead::parse(&head.bytes).and_then(|head| {
+                let rest = head.rest(&directory(number), self.size, self.rules);
+                let rest: Option<Vec<_>> = self.blocks.look(&rest).into_iter().map(|found| found.ok()).collect();
+                head.listing(rest?.iter().map(|found| found.bytes.as_slice()))
+            });
+            match listing.filter(|listing| counts(listing)) {
+                Some(listing) => return Some(listing),
+                None if head.is_near => self.blocks.drop_near(key),
+                None => return None,
+            }
+        }
+    }
+
+    /// How old a listing may be, if that is young enough. One from the future is of a clock that is wrong.
+    fn age(&self, listing: &Listing) -> Option<Duration> {
+        let age = now() + self.behind - listing.taken;
+        let age = Duration::from_nanos(u64::try_from(age).ok()?);
+        self.believed.filter(|believed| *believed > age).map(|_| age)
+    }
+
+    /// Whether a listing was surely taken later than a time of our clock.
+    fn is_after(&self, listing: &Listing, time: Time) -> bool {
+        listing.taken > time + self.behind
+    }
+
+    /// Whether everyone may list and search a directory, by what is known of it.
+    pub(crate) fn all_may_search(&self, node: &Node) -> bool {
+        node.kind == FileType::Directory
+            && self.listing(node, true).is_some_and(|(listing, _)| listing.entry(b".").is_some_and(all_may_search))
+    }
+
+    /// Whether the names of a directory may be said to this user.
+    fn may_be_said(&self, node: &Node, listing: &Listing) -> bool {
+        let (Some(own), Some(believed)) = (listing.entry(b"."), self.believed) else { return false };
+        // By the mode, each user who may list it may search it too; an open below tells whether this one may.
+        all_may_search(own)
+            || own.attributes.is_some_and(|own| own.mode & ALL_READ == (own.mode & ALL_SEARCH) << 2)
+                && node.state.may_list(believed, || node.open(OFlags::RDONLY | OFlags::DIRECTORY).is_ok())
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changes(&self) -> MutexGuard<'_, Changes> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The attribute that holds a file's access rights beyond its mode.
+const RIGHTS: &[u8] = b"system.posix_acl_access";
+const ALL_READ: u32 = 0o444;
+const ALL_SEARCH: u32 = 0o111;
+
+/// Whether everyone may list and search a directory: by its mode, to which nothing is added.
+fn all_may_search(own: &NameEntry) -> bool {
+    let has_rights = has_name(own.extended.as_deref(), RIGHTS) != Some(false);
+    let is_open = |own: Attributes| own.mode & (ALL_READ | ALL_SEARCH) == ALL_READ | ALL_SEARCH;
+    !has_rights && own.attributes.is_some_and(is_open)
+}
+
+/// Whether a name is in a list of names, if there is a list.
+fn has_name(list: Option<&[u8]>, name: &[u8]) -> Option<bool> {
+    list.map(|list| list.split(|byte| *byte == 0).any(|one| one == name))
+}
+
+fn now() -> Time {
+    Arrival::now().time()
+}
+
+/// What names a directory for all clients of the volume (rule B3).
+fn directory(number: u64) -> Vec<u8> {
+    [&b"n"[..], &number.to_le_bytes()].concat()
+}
+
+/// What a look below says of a file.
+pub(crate) fn attributes_of(stat: &Stat) -> Attributes {
+    Attributes {
+        mode: stat.st_mode,
+        links: stat.st_nlink,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        device: stat.st_rdev,
+        size: stat.st_size as u64,
+        blocks: stat.st_blocks as u64,
+        block_size: stat.st_blksize as u32,
+        accessed: (stat.st_atime, stat.st_atime_nsec as u32),
+        modified: (stat.st_mtime, stat.st_mtime_nsec as u32),
+        changed: (stat.st_ctime, stat.st_ctime_nsec as u32),
+    }
+}

@@ -1,0 +1,169 @@
+//! What a mount keeps of names: listings in its memory, its own changes, and directories that are being listed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use verbena_bank::{Listing, NameEntry, Stamp, Time};
+
+use crate::cache::Arrival;
+
+/// A directory that is being listed below, from start to end.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    pub(crate) arrived: Arrival,
+    pub(crate) version: Option<Stamp>,
+    /// Where the next part must begin.
+    next: u64,
+    pub(crate) entries: Vec<NameEntry>,
+    pub(crate) bytes: usize,
+}
+
+/// Listings in this mount's memory, by the number of their directory.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    pub(crate) slots: HashMap<u64, Slot>,
+    pub(crate) bytes: usize,
+}
+
+#[derive(Debug)]
+pub(crate) enum Slot {
+    Listing(Arc<Listing>, usize),
+    /// The bank has none. It is not asked again before then.
+    Absent(Instant),
+}
+
+/// When this mount changed a file last, by its number.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    some: HashMap<u64, Time>,
+    /// For all that are not among `some`.
+    all: Time,
+}
+
+impl Changes {
+    /// Files that are known one by one.
+    const MOST: usize = 1 << 16;
+
+    /// When a file changed last.
+    pub(crate) fn of(&self, number: u64) -> Time {
+        self.some.get(&number).copied().unwrap_or(0).max(self.all)
+    }
+
+    /// All files changed, as far as is known.
+    pub(crate) fn all(now: Time) -> Self {
+        Changes { some: HashMap::new(), all: now }
+    }
+
+    /// Changes from before `forgotten` need not be known: no listing is that old.
+    pub(crate) fn add(&mut self, number: u64, now: Time, forgotten: Time) {
+        if self.some.len() >= Self::MOST && !self.some.contains_key(&number) {
+            self.some.retain(|_, changed| *changed > forgotten);
+            if self.some.len() >= Self::MOST {
+                *self = Changes::all(now);
+                return;
+            }
+        }
+        self.some.insert(number, now);
+    }
+}
+
+impl Table {
+    /// Bytes of listings in memory; at one more all of them go, for the bank has them.
+    const BYTES: usize = 32 << 20;
+    /// Directories that are known to be in memory, or not to be in the bank.
+    const SLOTS: usize = 1 << 16;
+
+    pub(crate) fn put(&mut self, number: u64, slot: Slot) {
+        let more = slot.bytes();
+        self.bytes -= self.slots.remove(&number).map_or(0, |slot| slot.bytes());
+        if self.bytes + more > Self::BYTES || self.slots.len() >= Self::SLOTS {
+            *self = Table::default();
+        }
+        if more <= Self::BYTES {
+            self.bytes += more;
+            self.slots.insert(number, slot);
+        }
+    }
+}
+
+impl Slot {
+    fn bytes(&self) -> usize {
+        match self {
+            Slot::Listing(_, bytes) => *bytes,
+            Slot::Absent(_) => 0,
+        }
+    }
+}
+
+impl Collector {
+    /// Of a directory whose own entry this is.
+    pub(crate) fn new(arrived: Arrival, version: Option<Stamp>, own: NameEntry) -> Self {
+        Collector { arrived, version, next: 0, bytes: own.bytes(), entries: vec![own] }
+    }
+
+    /// The part that begins at `offset` belongs to it, if it follows what came before.
+    pub(crate) fn follows(&self, offset: u64) -> bool {
+        self.next == offset
+    }
+
+    /// One more name, and where the next one stands. Says whether there is room for it.
+    pub(crate) fn add(&mut self, entry: NameEntry, next: u64) -> bool {
+        self.next = next;
+        self.bytes += entry.bytes();
+        // The directory itself is in it from the beginning.
+        if entry.name != b"." {
+            self.entries.push(entry);
+        }
+        self.bytes <= Listing::MOST
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listing(bytes: usize) -> Slot {
+        Slot::Listing(Arc::new(Listing::new(0, None, vec![])), bytes)
+    }
+
+    #[test]
+    fn memory_of_listings_is_bounded() {
+        let mut table = Table::default();
+        for number in 0..100 {
+            table.put(number, listing(Table::BYTES / 8));
+            assert!(table.bytes <= Table::BYTES && table.slots.contains_key(&number));
+        }
+        table.put(99, listing(1));
+        table.put(99, listing(2));
+        table.put(1000, listing(Table::BYTES + 1));
+        assert!(!table.slots.contains_key(&1000));
+        for number in 0..2 * Table::SLOTS as u64 {
+            table.put(number, Slot::Absent(Instant::now()));
+            assert!(table.slots.len() <= Table::SLOTS);
+        }
+        let mut table = Table::default();
+        table.put(1, listing(5));
+        table.put(1, Slot::Absent(Instant::now()));
+        assert_eq!(table.bytes, 0);
+    }
+
+    #[test]
+    fn a_change_is_known_for_as_long_as_a_listing_may_be_older() {
+        let mut changes = Changes::default();
+        for number in 0..Changes::MOST as u64 {
+            changes.add(number, 10 + Time::from(number), 0);
+        }
+        assert_eq!((changes.of(3), changes.of(1 << 40)), (13, 0));
+        changes.add(3, 1_000_000, 0);
+        assert_eq!(changes.of(3), 1_000_000);
+        // Old ones make room.
+        changes.add(1 << 40, 1_000_001, 10 + 100);
+        assert_eq!((changes.of(50), changes.of(101), changes.of(1 << 40)), (0, 111, 1_000_001));
+        // With too many that count, all files changed.
+        for number in 0..200 {
+            changes.add(1 << 41 | number, 1_000_002, 0);
+        }
+        assert_eq!((changes.of(50), changes.of(1 << 41)), (1_000_002, 1_000_002));
+    }
+}

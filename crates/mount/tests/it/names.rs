@@ -1,0 +1,367 @@
+//! Names, attributes, listings and links from the bank, at a second mount (rule B16).
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{XattrFlags, setxattr};
+use tempfile::NamedTempFile;
+use verbena_mount::{MountOptions, Promise, purge, warm};
+
+use crate::banked::Bank;
+use crate::setup::{Pair, eventually};
+
+/// Mounts of one directory that share what is in the bank.
+struct Mounts {
+    bank: Bank,
+    secret: NamedTempFile,
+    promise: Promise,
+    near: u64,
+    encrypt: bool,
+}
+
+impl Mounts {
+    fn new(promise: &str) -> Option<Self> {
+        let secret = NamedTempFile::new().unwrap();
+        fs::write(secret.path(), "4".repeat(64)).unwrap();
+        Some(Mounts { bank: Bank::new(2)?, secret, promise: promise.parse().unwrap(), near: 0, encrypt: false })
+    }
+
+    fn mount(&self, below: Option<&Path>) -> Option<Pair> {
+        Pair::new(|options: &mut MountOptions| {
+            options.bank = self.bank.list.parse().unwrap();
+            options.secret = Some(self.secret.path().to_owned());
+            options.volume = Some("v".to_owned());
+            options.promise = self.promise;
+            options.near = self.near;
+            options.encrypt = self.encrypt;
+            options.deadline = Duration::from_secs(10);
+            below.into_iter().for_each(|below| options.below = below.to_owned());
+        })
+    }
+}
+
+fn run(at: &Path, program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).current_dir(at).env("LC_ALL", "C").output().unwrap();
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// All that `ls` and `find` show of a tree.
+fn walk(at: &Path) -> [String; 2] {
+    let mut found: Vec<String> = run(at, "find", &["."]).lines().map(str::to_owned).collect();
+    found.sort();
+    [found.concat(), run(at, "ls", &["-lAR", "--time-style=full-iso"])]
+}
+
+/// The listing of a directory is in the bank, as this mount saw it just now.
+fn listed(mount: &Pair, folders: u64) {
+    let stored = mount.count("listing_bank_stored");
+    walk(&mount.fast);
+    eventually("the bank has the listings", || mount.count("listing_bank_stored") >= stored + folders);
+}
+
+#[test]
+fn a_second_mounts_first_walk_asks_below_for_almost_nothing() {
+    const FOLDERS: u64 = 100;
+    const FILES: u64 = 100;
+    let tree = tempfile::tempdir().unwrap();
+    fs::set_permissions(tree.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    for folder in 0..FOLDERS {
+        // Some stand in others.
+        let folder = tree.path().join(format!("d{}/e{folder}", folder / 10));
+        fs::create_dir_all(&folder).unwrap();
+        for file in 0..FILES {
+            fs::write(folder.join(format!("f{file}")), vec![7; file as usize]).unwrap();
+        }
+        symlink("f7", folder.join("link")).unwrap();
+    }
+    let all = FOLDERS * (FILES + 1);
+    for (promise, near, encrypt, most) in [("age=1h", 0, false, 20), ("sealed", 8 << 20, true, 5 * FOLDERS)] {
+        let Some(mounts) = Mounts::new(promise) else { return };
+        let mounts = Mounts { near, encrypt, ..mounts };
+        let Some(one) = mounts.mount(Some(tree.path())) else { return };
+        listed(&one, FOLDERS + 11);
+        let first = one.count("below_calls");
+        assert!(first > all, "{first}");
+        let two = mounts.mount(Some(tree.path())).unwrap();
+        let before = two.count("below_calls");
+        assert_eq!(walk(&two.fast), walk(tree.path()), "{promise}");
+        let calls = two.count("below_calls") - before;
+        println!("{promise}: {calls} calls below instead of {first}\n{}", two.mounted.as_ref().unwrap().status());
+        assert!(calls <= most, "{promise}: {calls} calls below");
+        assert!(two.count("name_hits") >= all && two.count("name_misses") <= FOLDERS + 11);
+        // A mount changes the directory at its top, where it measures times: each of the two walks may list that one below.
+        assert!(two.count("listing_hits") >= 2 * (FOLDERS + 10) && two.count("listing_misses") <= 2);
+        assert!(two.count("link_hits") >= FOLDERS && two.count("link_misses") == 0);
+        assert!(two.count("xattr_hits") >= all);
+        // A name that is missing is so for `age` alone. Where files may come, the file system below knows.
+        let missing = |names: u64| {
+            (0..names).for_each(|nth| assert!(!two.fast.join(format!("d0/e1/none{nth}")).exists()));
+            (two.count("missing_hits"), two.count("missing_misses"))
+        };
+        assert_eq!(missing(50), if promise == "sealed" { (0, 50) } else { (50, 0) });
+        // What the names lead to is read as before.
+        assert_eq!(fs::read(two.fast.join("d3/e31/f9")).unwrap(), [7; 9]);
+        assert_eq!(fs::read(two.fast.join("d3/e31/link")).unwrap(), [7; 7]);
+    }
+}
+
+#[test]
+fn a_tree_that_was_warmed_is_walked_without_its_file_system() {
+    let Some(mounts) = Mounts::new("age=1h") else { return };
+    let Some(one) = mounts.mount(None) else { return };
+    fs::create_dir(one.slow.join("d")).unwrap();
+    // More names than one answer holds.
+    for nth in 0..1500 {
+        fs::write(one.slow.join(format!("d/a file with a name of some length, number {nth}")), b"x").unwrap();
+    }
+    assert_eq!(warm(&one.fast, 4).unwrap().files, 1500);
+    eventually("the bank has both", || one.count("listing_bank_stored") >= 2);
+    let two = mounts.mount(Some(&one.slow)).unwrap();
+    let before = two.count("below_calls");
+    assert_eq!(walk(&two.fast), walk(&one.slow));
+    let calls = two.count("below_calls") - before;
+    assert!(calls <= 20, "{calls} calls below");
+    assert_eq!(warm(&two.fast, 4).unwrap().files, 1500);
+}
+
+/// The time is the first mount's, from before it asked; the kernel of the second is given the rest of it.
+#[test]
+fn what_the_bank_says_is_no_older_than_the_promise() {
+    const AGE: Duration = Duration::from_secs(4);
+    let Some(mounts) = Mounts::new("age=4s") else { return };
+    let Some(one) = mounts.mount(None) else { return };
+    for name in ["grows", "goes"] {
+        fs::write(one.slow.join(name), b"x").unwrap();
+    }
+    // On a machine with much else to do a try may come too late to hit.
+    for round in 0..10 {
+        fs::write(one.slow.join("grows"), b"x").unwrap();
+        fs::write(one.slow.join("goes"), b"x").unwrap();
+        _ = fs::remove_file(one.slow.join("comes"));
+        sleep(AGE);
+        let two = mounts.mount(Some(&one.slow)).unwrap();
+        listed(&one, 1);
+        let taken = Instant::now();
+        fs::write(one.slow.join("grows"), b"longer").unwrap();
+        fs::remove_file(one.slow.join("goes")).unwrap();
+        fs::write(one.slow.join("comes"), b"x").unwrap();
+        sleep(AGE / 2);
+        let seen = || {
+            let length = fs::metadata(two.fast.join("grows")).unwrap().len();
+            (length, two.fast.join("goes").exists(), two.fast.join("comes").exists())
+        };
+        let (first, hits) = (seen(), (two.count("name_hits"), two.count("missing_hits")));
+        sleep((AGE + Duration::from_millis(50)).saturating_sub(taken.elapsed()));
+        assert_eq!(seen(), (6, false, true), "after the promise's time");
+        if first == (1, true, false) {
+            assert_eq!(hits, (2, 1));
+            return;
+        }
+        println!("round {round}: {first:?}, {hits:?}");
+    }
+    panic!("the bank never took part");
+}
+
+#[test]
+fn a_mount_sees_its_own_changes_at_once() {
+    for promise in ["age=1h", "sealed"] {
+        let Some(mounts) = Mounts::new(promise) else { return };
+        let Some(one) = mounts.mount(None) else { return };
+        for folder in ["d", "e"] {
+            fs::create_dir(one.slow.join(folder)).unwrap();
+            for name in ["a", "b", "c"] {
+                fs::write(one.slow.join(folder).join(name), name).unwrap();
+            }
+        }
+        listed(&one, 3);
+        let at = |name: &str| Path::new("d").join(name);
+        type Step<'a> = (&'a str, &'a dyn Fn(&Path));
+        let steps: [Step<'_>; 13] = [
+            ("create", &|top| fs::write(top.join(at("new")), b"new").unwrap()),
+            ("mkdir", &|top| fs::create_dir(top.join(at("folder"))).unwrap()),
+            ("symlink", &|top| symlink("a", top.join(at("link"))).unwrap()),
+            ("link", &|top| fs::hard_link(top.join("e/a"), top.join(at("hard"))).unwrap()),
+            ("unlink", &|top| fs::remove_file(top.join(at("b"))).unwrap()),
+            ("rename", &|top| fs::rename(top.join(at("c")), top.join("e/moved")).unwrap()),
+            ("replace", &|top| fs::rename(top.join("e/b"), top.join(at("a"))).unwrap()),
+            ("folder", &|top| fs::rename(top.join("e"), top.join("f")).unwrap()),
+            ("chmod", &|top| fs::set_permissions(top.join("d/a"), fs::Permissions::from_mode(0o600)).unwrap()),
+            ("truncate", &|top| File::options().write(true).open(top.join("d/a")).unwrap().set_len(100).unwrap()),
+            ("append", &|top| {
+                File::options().append(true).open(top.join("d/a")).unwrap().write_all(b"more").unwrap();
+            }),
+            ("xattr", &|top| setxattr(top.join("d/a"), "user.x", b"x", XattrFlags::empty()).unwrap()),
+            ("rmdir", &|top| {
+                ["a", "moved"].iter().for_each(|name| fs::remove_file(top.join("f").join(name)).unwrap_or_default());
+                ["c"].iter().for_each(|name| fs::remove_file(top.join("f").join(name)).unwrap_or_default());
+                fs::remove_dir(top.join("f")).unwrap();
+            }),
+        ];
+        let mut hits = 0;
+        for (name, step) in steps {
+            // A mount that never asked below for any of it.
+            let two = mounts.mount(Some(&one.slow)).unwrap();
+            let read = |name: &str| fs::read_to_string(two.fast.join(name)).ok();
+            // Its memory has what the bank has. The kernel has nothing that the mount did not say.
+            assert!(fs::symlink_metadata(two.fast.join("none")).is_err());
+            let used = two.count("listing_bank_hits");
+            step(&two.fast);
+            assert_eq!(walk(&two.fast)[1], walk(&one.slow)[1], "{promise}: {name}");
+            let moved = ["d/a", "d/new", "e/moved", "f/moved"];
+            assert!(moved.iter().all(|path| read(path) == fs::read_to_string(one.slow.join(path)).ok()), "{name}");
+            let names = rustix::fs::getxattr(two.fast.join("d/a"), "user.x", &mut [0_u8; 9][..]);
+            assert_eq!(names.is_ok(), rustix::fs::getxattr(one.slow.join("d/a"), "user.x", &mut [0_u8; 9][..]).is_ok());
+            hits += two.count("name_hits") + two.count("listing_hits");
+            assert!(used > 0, "{name}: the bank had a listing");
+            drop(two);
+            // What other mounts find is as new as what they say now.
+            purge(&one.fast).unwrap();
+            listed(&one, fs::read_dir(&one.slow).unwrap().count() as u64 + 1);
+        }
+        assert!(hits > 50, "{promise}: {hits}");
+    }
+}
+
+#[test]
+fn what_changed_below_is_found_where_its_name_leads_now() {
+    let Some(mounts) = Mounts::new("age=1h") else { return };
+    let Some(one) = mounts.mount(None) else { return };
+    fs::create_dir_all(one.slow.join("d/inner")).unwrap();
+    for name in ["replaced", "gone", "kept", "d/inner/f"] {
+        fs::write(one.slow.join(name), b"old").unwrap();
+    }
+    listed(&one, 3);
+    let two = mounts.mount(Some(&one.slow)).unwrap();
+    let names = ["replaced", "gone", "kept", "d/inner/f"].map(|name| two.fast.join(name));
+    assert!(names.iter().all(|name| name.metadata().unwrap().len() == 3));
+    assert_eq!((two.count("name_hits"), two.count("name_misses")), (6, 0));
+    fs::write(one.slow.join("new"), b"newer").unwrap();
+    fs::rename(one.slow.join("new"), one.slow.join("replaced")).unwrap();
+    fs::remove_file(one.slow.join("gone")).unwrap();
+    fs::rename(one.slow.join("d"), one.slow.join("moved")).unwrap();
+    assert_eq!(fs::read(&names[0]).unwrap(), b"newer", "another file has the name");
+    assert_eq!(fs::read(&names[1]).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    assert_eq!(fs::read(&names[2]).unwrap(), b"old");
+    assert_eq!(fs::read(&names[3]).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    assert_eq!(fs::read(two.fast.join("moved/inner/f")).unwrap(), b"old");
+    // An open file lives on without its name, however it was found.
+    let two = mounts.mount(Some(&one.slow)).unwrap();
+    let file = File::open(two.fast.join("kept")).unwrap();
+    fs::remove_file(two.fast.join("kept")).unwrap();
+    assert_eq!((file.metadata().unwrap().nlink(), std::io::read_to_string(&file).unwrap().as_str()), (0, "old"));
+}
+
+#[test]
+fn an_open_promise_takes_names_under_the_version_of_their_directory_and_no_attributes() {
+    let Some(mounts) = Mounts::new("open") else { return };
+    let mounts = Mounts { near: 8 << 20, ..mounts };
+    let Some(one) = mounts.mount(None) else { return };
+    // A mount changes the directory at its top, where it measures times.
+    let slow = one.slow.join("d");
+    fs::create_dir(&slow).unwrap();
+    for name in ["a", "b"] {
+        fs::write(slow.join(name), b"x").unwrap();
+    }
+    sleep(Duration::from_millis(50));
+    listed(&one, 1);
+    let Mounts { mut bank, .. } = mounts;
+    let list = bank.list.clone();
+    let two = Pair::new(|options: &mut MountOptions| {
+        options.bank = list.parse().unwrap();
+        options.secret = Some(mounts.secret.path().to_owned());
+        options.volume = Some("v".to_owned());
+        options.near = mounts.near;
+        options.below = one.slow.clone();
+        options.deadline = Duration::from_secs(10);
+    })
+    .unwrap();
+    let fast = two.fast.join("d");
+    assert_eq!(walk(&fast), walk(&slow));
+    let hits = two.count("listing_hits");
+    assert!(hits >= 2 && two.count("name_hits") == 0 && two.count("attribute_hits") == 0);
+    // A file's attributes do not move its directory.
+    fs::write(slow.join("a"), b"longer").unwrap();
+    assert_eq!(walk(&fast), walk(&slow));
+    assert!(two.count("listing_hits") > hits);
+    for round in 0..20 {
+        fs::write(slow.join(format!("new{round}")), b"x").unwrap();
+        assert_eq!(walk(&fast), walk(&slow), "a name that came");
+        sleep(Duration::from_millis(round));
+        assert_eq!(walk(&fast), walk(&slow));
+        fs::remove_file(slow.join(format!("new{round}"))).unwrap();
+        assert_eq!(walk(&fast), walk(&slow), "a name that went");
+    }
+    // What is near asks no bank.
+    sleep(Duration::from_millis(50));
+    walk(&fast);
+    bank.end();
+    let (hits, near) = (two.count("listing_hits"), two.count("near_hits"));
+    walk(&fast);
+    assert!(two.count("listing_hits") > hits && two.count("near_hits") > near);
+}
+
+#[test]
+fn a_sealed_tree_shows_new_files_at_once() {
+    let Some(mounts) = Mounts::new("sealed") else { return };
+    let Some(one) = mounts.mount(None) else { return };
+    fs::create_dir(one.slow.join("d")).unwrap();
+    fs::write(one.slow.join("d/a"), b"x").unwrap();
+    sleep(Duration::from_millis(50));
+    listed(&one, 2);
+    let two = mounts.mount(Some(&one.slow)).unwrap();
+    let names = || run(&two.fast.join("d"), "ls", &["-1"]);
+    assert_eq!((names().as_str(), two.count("listing_hits")), ("a\n", 1));
+    assert!(!two.fast.join("d/b").exists());
+    fs::write(one.slow.join("d/b"), b"x").unwrap();
+    assert!(two.fast.join("d/b").exists());
+    assert_eq!(names(), "a\nb\n");
+}
+
+#[test]
+fn a_purge_takes_names_too() {
+    let Some(mounts) = Mounts::new("age=1h") else { return };
+    let Some(one) = mounts.mount(None) else { return };
+    fs::create_dir(one.slow.join("d")).unwrap();
+    fs::write(one.slow.join("d/a"), b"x").unwrap();
+    listed(&one, 2);
+    let [two, three] = [0, 1].map(|_| mounts.mount(Some(&one.slow)).unwrap());
+    let length = |mount: &Pair| fs::metadata(mount.fast.join("d/a")).unwrap().len();
+    assert_eq!((length(&two), two.count("name_hits")), (1, 2));
+    fs::write(one.slow.join("d/a"), b"longer").unwrap();
+    fs::write(one.slow.join("d/b"), b"x").unwrap();
+    assert_eq!((length(&two), two.fast.join("d/b").exists()), (1, false), "no promise sees this change");
+    purge(&two.fast).unwrap();
+    assert_eq!((length(&two), two.fast.join("d/b").exists()), (6, true));
+    // The bank has none of it any more.
+    assert_eq!((length(&three), three.fast.join("d/b").exists()), (6, true));
+}
+
+#[test]
+fn a_directory_that_not_all_may_list_is_opened_below_first() {
+    let Some(mounts) = Mounts::new("age=1h") else { return };
+    let Some(one) = mounts.mount(None) else { return };
+    for (folder, mode) in [("all", 0o755), ("own", 0o700), ("odd", 0o744)] {
+        let folder = one.slow.join(folder);
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("f"), b"x").unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    listed(&one, 4);
+    let two = mounts.mount(Some(&one.slow)).unwrap();
+    let calls = |folder: &str| {
+        let before = (two.count("below_calls"), two.count("name_hits"));
+        assert_eq!(fs::metadata(two.fast.join(folder).join("f")).unwrap().len(), 1);
+        (two.count("below_calls") - before.0, two.count("name_hits") - before.1)
+    };
+    assert_eq!(calls("all"), (0, 2));
+    // Its own name is looked up below, and it is opened.
+    assert_eq!(calls("own"), (2, 2));
+    // Who lists it may not search it: each name is asked for.
+    assert_eq!(calls("odd"), (2, 1));
+}
