@@ -9,7 +9,6 @@
 //! counted, for a bank may forget.
 
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -26,7 +25,7 @@ use crate::explain::LastAccess;
 use crate::files::read_at;
 use crate::handles::Handle;
 use crate::names::{Names, attributes_of};
-use crate::nodes::{Node, path_of};
+use crate::nodes::{Node, path_inside};
 use crate::promise::Promise;
 use crate::purge::Distrusted;
 use crate::state::Epoch;
@@ -322,12 +321,7 @@ impl Cache {
             Identity::Number => {
                 (stat.st_dev == self.below.device).then(|| [&b"n"[..], &stat.st_ino.to_le_bytes()].concat())
             }
-            Identity::Path => {
-                let path = rustix::fs::readlink(path_of(fd), vec![]).ok()?;
-                let inner = path.as_bytes().strip_prefix(self.below.root.as_os_str().as_bytes())?;
-                // The kernel writes this behind the path of a file that has none any more.
-                (!inner.ends_with(b" (deleted)")).then(|| [&b"p"[..], inner].concat())
-            }
+            Identity::Path => Some([&b"p"[..], &path_inside(fd, &self.below.root)?].concat()),
         }
     }
 }

@@ -71,7 +71,7 @@ impl Files {
         believes: bool,
     ) -> Result<Self> {
         Ok(Files {
-            nodes: Nodes::new(root)?,
+            nodes: Nodes::new(root, names.as_ref().is_some_and(crate::names::Names::are_paths))?,
             handles: Handles::default(),
             locks: Locks::default(),
             cache,
@@ -95,15 +95,25 @@ impl Files {
         let drops = self.cache.as_ref().is_some_and(|cache| cache.rules().locks);
         if drops {
             node.state.lock_taken();
-            self.changed(node.key);
+            self.changed(node);
         }
         drops
     }
 
     /// This mount changed a file, or the names of a directory: what the bank said of it before counts no more.
-    fn changed(&self, key: (u64, u64)) {
+    fn changed(&self, node: &Node) {
         if let Some(names) = &self.names {
-            names.changed(key);
+            names.changed(node);
+        }
+    }
+
+    /// The same for a file that had a name until now, or has it from now on. Of a directory that is its path, all paths below change.
+    fn changed_name(&self, parent: &Node, name: &OsStr, found: Option<((u64, u64), FileType)>) {
+        if let (Some(names), Some((key, kind))) = (&self.names, found) {
+            if names.are_paths() && kind == FileType::Directory {
+                names.distrust();
+            }
+            names.changed_name(parent, name, key);
         }
     }
 
@@ -112,10 +122,10 @@ impl Files {
         let _acting = self.act(caller)?;
         let changed = self.set(&node, handle, change);
         // Also where a part of it failed.
-        self.changed(node.key);
+        self.changed(&node);
         changed?;
         node.asked();
-        Ok(FileLookup::below(id, &rustix::fs::fstat(node.fd()?)?))
+        Ok(FileLookup::below(&node, &rustix::fs::fstat(node.fd()?)?))
     }
 
     fn set(&self, node: &Node, handle: Option<u64>, change: &Change) -> Result<()> {
@@ -172,7 +182,7 @@ impl Files {
         let made = self.make(caller, parent, name, |parent| {
             rustix::fs::linkat(CWD, node.path()?, parent.fd()?, name, AtFlags::SYMLINK_FOLLOW)
         });
-        self.changed(node.key);
+        self.changed(&node);
         made
     }
 
@@ -186,7 +196,7 @@ impl Files {
         let parent = self.nodes.node(parent)?;
         let _acting = self.act(caller)?;
         let made = make(&parent);
-        self.changed(parent.key);
+        self.changed(&parent);
         made?;
         self.find(&parent, name)
     }
@@ -196,7 +206,11 @@ impl Files {
         let _acting = self.act(caller)?;
         let gone = self.hold(&parent, name);
         let removed = rustix::fs::unlinkat(parent.fd()?, name, flags);
-        [Some(parent.key), gone].into_iter().flatten().for_each(|key| self.changed(key));
+        self.changed(&parent);
+        self.changed_name(&parent, name, gone);
+        if let (Some((key, _)), Ok(())) = (gone, &removed) {
+            self.nodes.moved(key, None);
+        }
         removed
     }
 
@@ -212,8 +226,19 @@ impl Files {
         let flags = RenameFlags::from_bits_retain(flags);
         let moved = [self.hold(&parent, name), self.hold(&new_parent, new_name)];
         let renamed = rustix::fs::renameat_with(parent.fd()?, name, new_parent.fd()?, new_name, flags);
-        let changed = [Some(parent.key), Some(new_parent.key)].into_iter().chain(moved);
-        changed.flatten().for_each(|key| self.changed(key));
+        for (parent, name, moved) in [(&parent, name, moved[0]), (&new_parent, new_name, moved[1])] {
+            self.changed(parent);
+            // The file at either end: they may have changed places.
+            self.changed_name(parent, name, moved);
+        }
+        // A file that is its path has another one now.
+        self.changed_name(&new_parent, new_name, moved[0]);
+        self.changed_name(&parent, name, moved[1]);
+        if renamed.is_ok() {
+            let exchanged = flags.contains(RenameFlags::EXCHANGE).then_some((parent.id, name));
+            moved[1].into_iter().for_each(|(key, _)| self.nodes.moved(key, exchanged));
+            moved[0].into_iter().for_each(|(key, _)| self.nodes.moved(key, Some((new_parent.id, new_name))));
+        }
         renamed
     }
 
@@ -242,7 +267,7 @@ impl Files {
         let view = self.cache.as_ref().map(|cache| cache.opened(&node, &fd, flags, &arrived));
         let pages = view.as_ref().map_or(crate::cache::Pages::Bypass, |view| view.pages);
         if writes {
-            self.changed(node.key);
+            self.changed(&node);
         }
         Ok((self.handles.add(Handle::file(node, fd, writer, view)), pages))
     }
@@ -263,16 +288,16 @@ impl Files {
             let all = flags & (Self::OPEN_FLAGS | OFlags::EXCL) | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             rustix::fs::openat(parent.fd()?, name, all, Mode::from_raw_mode(mode & 0o7777))?
         };
-        self.changed(parent.key);
+        self.changed(&parent);
         let held = rustix::fs::open(path_of(&fd), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        let (node, stat) = self.nodes.know(held)?;
+        let (node, stat) = self.nodes.know(held, &parent, name)?;
         if self.believes {
             node.stands(parent.id, name);
         }
         let writer = writes(flags).then(|| crate::handles::Writer::new(node.clone()));
-        self.changed(node.key);
+        self.changed(&node);
         let handle = self.handles.add(Handle::file(node.clone(), fd, writer, None));
-        Ok((FileLookup::below(node.id, &stat), handle))
+        Ok((FileLookup::below(&node, &stat), handle))
     }
 
     pub(crate) fn read(&self, handle: u64, offset: u64, bytes: usize) -> Result<Vec<u8>> {
@@ -325,10 +350,13 @@ impl Files {
     /// An open file is closed for good.
     pub(crate) fn release(&self, number: u64) {
         self.locks.release(number);
-        let written = self.handles.file(number).ok().filter(|handle| handle.writes()).map(|handle| handle.node.key);
+        // The last write is before it, and while the handle lives nothing that was said before counts.
+        if let Ok(handle) = self.handles.file(number)
+            && handle.writes()
+        {
+            self.changed(&handle.node);
+        }
         self.handles.remove(number);
-        // The last write is before it.
-        written.into_iter().for_each(|key| self.changed(key));
     }
 
     pub(crate) fn sync(&self, handle: u64, data_only: bool) -> Result<()> {
@@ -344,7 +372,7 @@ impl Files {
         let node = self.nodes.node(id)?;
         let _acting = self.act(caller)?;
         let set = rustix::fs::setxattr(node.path()?, name, value, XattrFlags::from_bits_retain(flags as u32));
-        self.changed(node.key);
+        self.changed(&node);
         set
     }
 
@@ -359,8 +387,8 @@ impl Files {
             let words = last.as_ref().map_or_else(|| "nothing: it was not opened here".to_owned(), LastAccess::words);
             return Sized::of(size, words.into_bytes());
         }
-        if self.lacks(&node, name) {
-            return Err(Errno::NODATA);
+        if let Some(error) = self.lacks(&node, name) {
+            return Err(error);
         }
         let _acting = self.act(caller)?;
         node.asked();
@@ -379,7 +407,7 @@ impl Files {
         let node = self.nodes.node(id)?;
         let _acting = self.act(caller)?;
         let removed = rustix::fs::removexattr(node.path()?, name);
-        self.changed(node.key);
+        self.changed(&node);
         removed
     }
 

@@ -105,7 +105,7 @@ impl Handle {
         self.writer.is_some()
     }
 
-    /// The names, of which a part from `offset` on is asked for. One that begins again, or goes on elsewhere, is read below: what is known is as old as the open.
+    /// The names, of which a part from `offset` on is asked for. A listing that begins again is read below: what is known is as old as the open.
     pub(crate) fn names(&self, offset: u64) -> MutexGuard<'_, DirectoryNames> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         if offset == 0 && std::mem::replace(&mut names.has_begun, true) {

@@ -58,8 +58,8 @@ fn is_dot(name: &OsStr) -> bool {
 }
 
 impl FileLookup {
-    pub(crate) fn below(id: u64, stat: &Stat) -> Self {
-        FileLookup { id, number: stat.st_ino, attributes: attributes_of(stat), left: None }
+    pub(crate) fn below(node: &Node, stat: &Stat) -> Self {
+        FileLookup { id: node.id, number: node.number(stat.st_ino), attributes: attributes_of(stat), left: None }
     }
 }
 
@@ -74,11 +74,11 @@ impl Files {
         names.said(node, parent.as_deref())
     }
 
-    /// Whether a file surely has no extended attribute of this name.
-    pub(crate) fn lacks(&self, node: &Node, name: &OsStr) -> bool {
-        let Some(names) = self.timed_names() else { return false };
-        let lacks = self.said(names, node).is_some_and(|(entry, _)| Names::lacks(&entry, name));
-        names.count(NameKind::Extended, lacks);
+    /// What an extended attribute is answered with that a file surely does not have.
+    pub(crate) fn lacks(&self, node: &Node, name: &OsStr) -> Option<Errno> {
+        let names = self.timed_names()?;
+        let lacks = self.said(names, node).and_then(|(entry, _)| Names::lacks(&entry, name));
+        names.count(NameKind::Extended, lacks.is_some());
         lacks
     }
 
@@ -88,7 +88,7 @@ impl Files {
     }
 
     /// The file of a name that is about to go, or to lead elsewhere, lives on where it is used. Says which it is, where the bank may say something of it.
-    pub(crate) fn hold(&self, parent: &Node, name: &OsStr) -> Option<(u64, u64)> {
+    pub(crate) fn hold(&self, parent: &Node, name: &OsStr) -> Option<((u64, u64), FileType)> {
         self.timed_names().and_then(|_| self.nodes.hold(parent, name).ok())
     }
 
@@ -120,16 +120,15 @@ impl Files {
 
     /// A name of a listing that the bank gave, if what it says of the file may be so.
     fn known(&self, names: &Names, parent: &Arc<Node>, entry: &NameEntry, left: Duration) -> Option<FileLookup> {
-        let attributes = entry.attributes?;
-        let key = (parent.key.0, entry.number);
-        if self.nodes.known(key.0, key.1).is_some_and(|node| !names.agrees(&node, &attributes)) {
+        let (attributes, by) = (entry.attributes?, names.named_by(entry)?);
+        let name = OsStr::from_bytes(&entry.name);
+        if self.nodes.known_by(parent, name, by).is_some_and(|node| !names.agrees(&node, &attributes)) {
             return None;
         }
-        let name = OsStr::from_bytes(&entry.name);
-        let node = self.nodes.name(parent, name, key, FileType::from_raw_mode(entry.kind));
+        let node = self.nodes.name(parent, name, by, FileType::from_raw_mode(entry.kind));
         node.stands(parent.id, name);
         names.count(NameKind::Name, true);
-        Some(FileLookup { id: node.id, number: entry.number, attributes, left: Some(left) })
+        Some(FileLookup { id: node.id, number: node.number(entry.number), attributes, left: Some(left) })
     }
 
     /// What has a name below.
@@ -145,7 +144,7 @@ impl Files {
         if let Some(names) = self.timed_names() {
             names.count(NameKind::Name, false);
         }
-        Ok((FileLookup::below(node.id, &stat), stat))
+        Ok((FileLookup::below(&node, &stat), stat))
     }
 
     pub(crate) fn stat(&self, id: u64) -> Result<FileLookup> {
@@ -154,7 +153,7 @@ impl Files {
             let said = self.said(names, &node);
             names.count(NameKind::Attributes, said.is_some());
             if let Some((NameEntry { number, attributes: Some(attributes), .. }, left)) = said {
-                return Ok(FileLookup { id, number, attributes, left: Some(left) });
+                return Ok(FileLookup { id, number: node.number(number), attributes, left: Some(left) });
             }
         }
         let fd = node.fd()?;
@@ -163,7 +162,7 @@ impl Files {
         if let Some(cache) = &self.cache {
             cache.observe(&node, &stat);
         }
-        Ok(FileLookup::below(id, &stat))
+        Ok(FileLookup::below(&node, &stat))
     }
 
     pub(crate) fn read_link(&self, id: u64) -> Result<Vec<u8>> {
@@ -202,7 +201,7 @@ impl Files {
         if let Some(names) = &self.names {
             if !names.has_ages() {
                 node.asked();
-                known = names.names_by_version(&fstat(&fd)?);
+                known = names.names_by_version(&fd, &fstat(&fd)?);
             }
             names.count(NameKind::Listing, known.is_some());
         }
@@ -256,7 +255,7 @@ impl Files {
         })?;
         match (collector, &self.names) {
             (Some(collector), Some(names)) if ended => {
-                if !names.keep(handle.node.key.1, collector)
+                if !names.keep(&handle.node, collector)
                     && let Some(cache) = &self.cache
                 {
                     cache.counts().dropped_fills.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -282,9 +281,11 @@ impl Files {
             let file = if !finds {
                 None
             } else if is_dot(name) {
-                Some(FileLookup { id: entry.number, ..self.stat(node.id)? })
+                let number = node.number(entry.number);
+                Some(FileLookup { id: number, ..self.stat(node.id)? })
             } else {
-                let said = names.entry(known, name).and_then(|(entry, left)| self.known(names, node, &entry, left));
+                let said =
+                    names.entry(node, known, name).and_then(|(entry, left)| self.known(names, node, &entry, left));
                 match said.map_or_else(|| self.find(node, name), Ok) {
                     Ok(found) => Some(found),
                     // Gone since it was listed.
@@ -361,7 +362,7 @@ fn extended(node: &Node) -> Option<Vec<u8>> {
             buffer.truncate(length);
             Some(buffer)
         }
-        Err(Errno::OPNOTSUPP) => Some(vec![]),
+        Err(Errno::OPNOTSUPP) => Some(Names::NO_EXTENDED.to_vec()),
         // More names than anyone has.
         Err(_) => None,
     }

@@ -17,18 +17,21 @@
 mod table;
 
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, OFlags, Stat};
+use rustix::io::Errno;
 use verbena_bank::{Attributes, BlockKey, BlockSize, Blocks, Clocks, Listing, ListingHead, NameEntry, Rules, Time};
 
 use crate::below::{Below, Identity};
 use crate::cache::{Arrival, Work, stamp, stamp_of};
-use crate::nodes::Node;
+use crate::nodes::{NamedBy, Node, path_inside};
 use crate::promise::Promise;
 pub(crate) use table::Collector;
 use table::{Changes, Slot, Table};
@@ -70,6 +73,8 @@ pub(crate) struct Names {
     /// By how much our clock can be behind the file system's.
     behind: Time,
     device: u64,
+    /// The directory below, where a file is its path.
+    root: Option<PathBuf>,
     work: SyncSender<Work>,
     /// How long names and attributes count by their time; nothing where they count by the directory's version alone.
     believed: Option<Duration>,
@@ -106,6 +111,8 @@ impl NameKind {
 impl Names {
     /// Beginnings of attributes that each user finds in the list, if they are there.
     const LISTED: [&[u8]; 3] = [b"user.", b"security.", b"system.posix_acl_"];
+    /// A list of one empty name: the file system has no extended attributes.
+    pub(crate) const NO_EXTENDED: &[u8] = b"\0";
     /// How long a directory that the bank does not have is not asked for again.
     const REST: Duration = Duration::from_secs(1);
 
@@ -120,7 +127,7 @@ impl Names {
     ) -> Option<Self> {
         let believed = Some(promise.believed()).filter(|believed| !believed.is_zero());
         // A directory's times can be set back where no change time shows it.
-        if below.identity == Identity::Path || (believed.is_none() && !below.clocks.has_changed) {
+        if believed.is_none() && !below.clocks.has_changed {
             return None;
         }
         Some(Names {
@@ -130,6 +137,7 @@ impl Names {
             clocks: below.clocks,
             behind: below.behind,
             device: below.device,
+            root: (below.identity == Identity::Path).then(|| below.root.clone()),
             work,
             believed,
             missed: promise.missed(),
@@ -159,14 +167,60 @@ impl Names {
         self.table().bytes
     }
 
-    /// This mount changed a file, or the names of a directory: what was said of it before counts no more.
-    pub(crate) fn changed(&self, (device, number): (u64, u64)) {
-        if device == self.device {
-            let now = now();
-            let believed = self.believed.unwrap_or_default().as_nanos() as Time;
-            let forgotten = now - believed - 2 * (self.clocks.ahead + self.behind);
-            self.changes().add(number, now, forgotten);
+    /// Whether a file is its path here.
+    pub(crate) fn are_paths(&self) -> bool {
+        self.root.is_some()
+    }
+
+    /// What names a file for all clients of the volume, if anything does (rule B3).
+    fn identity(&self, node: &Node) -> Option<Vec<u8>> {
+        match &self.root {
+            Some(root) => node.path_inside(root).map(|path| of_path(&path)),
+            None => node.key().and_then(|key| self.of_number(key)),
         }
+    }
+
+    /// The same, of a file in a directory.
+    fn inner(&self, directory: &Node, name: &[u8], number: u64) -> Option<Vec<u8>> {
+        match &self.root {
+            Some(root) => Some(match name {
+                b"." => of_path(&directory.path_inside(root)?),
+                name => of_path(&[&directory.path_inside(root)?[..], b"/", name].concat()),
+            }),
+            None => self.of_number((self.device, number)),
+        }
+    }
+
+    /// The same, of an open file or directory.
+    fn of_open(&self, fd: &OwnedFd, stat: &Stat) -> Option<Vec<u8>> {
+        match &self.root {
+            Some(root) => path_inside(fd, root).map(|path| of_path(&path)),
+            None => self.of_number((stat.st_dev, stat.st_ino)),
+        }
+    }
+
+    fn of_number(&self, (device, number): (u64, u64)) -> Option<Vec<u8>> {
+        (device == self.device).then(|| [&b"n"[..], &number.to_le_bytes()].concat())
+    }
+
+    /// This mount changed a file, or the names of a directory: what was said of it before counts no more.
+    pub(crate) fn changed(&self, node: &Node) {
+        self.changed_file(self.identity(node));
+    }
+
+    /// The same for a file that has a name, or had it until now.
+    pub(crate) fn changed_name(&self, directory: &Node, name: &OsStr, (device, number): (u64, u64)) {
+        if device == self.device {
+            self.changed_file(self.inner(directory, name.as_bytes(), number));
+        }
+    }
+
+    fn changed_file(&self, file: Option<Vec<u8>>) {
+        let Some(file) = file else { return };
+        let now = now();
+        let believed = self.believed.unwrap_or_default().as_nanos() as Time;
+        let forgotten = now - believed - 2 * (self.clocks.ahead + self.behind);
+        self.changes().add(file, now, forgotten);
     }
 
     /// Nothing that was said of any name before counts any more.
@@ -176,8 +230,8 @@ impl Names {
     }
 
     /// Takes the listing of a directory out of the bank, as far as it answers.
-    pub(crate) fn purge(&self, stat: &Stat) {
-        let directory = directory(stat.st_ino);
+    pub(crate) fn purge(&self, fd: &OwnedFd, stat: &Stat) {
+        let Some(directory) = self.of_open(fd, stat) else { return };
         let version = Some(stamp(stat, self.clocks));
         let keys = [None, version].map(|version| Listing::head_key(&directory, version, self.size, self.rules));
         let (done, removed) = sync_channel(1);
@@ -190,19 +244,20 @@ impl Names {
     pub(crate) fn find(&self, parent: &Node, name: &OsStr) -> NameAnswer {
         let Some((listing, age)) = self.listing(parent, true) else { return NameAnswer::Unknown };
         match listing.entry(name.as_bytes()) {
-            Some(_) => {
-                self.entry(&listing, name).map_or(NameAnswer::Unknown, |(entry, left)| NameAnswer::Entry(entry, left))
-            }
+            Some(_) => self
+                .entry(parent, &listing, name)
+                .map_or(NameAnswer::Unknown, |(entry, left)| NameAnswer::Entry(entry, left)),
             None if self.missed > age => NameAnswer::Missing(self.missed - age),
             None => NameAnswer::Unknown,
         }
     }
 
     /// An entry of a listing with attributes that count, and for how long they do.
-    pub(crate) fn entry(&self, listing: &Listing, name: &OsStr) -> Option<(NameEntry, Duration)> {
+    pub(crate) fn entry(&self, directory: &Node, listing: &Listing, name: &OsStr) -> Option<(NameEntry, Duration)> {
         let entry = listing.entry(name.as_bytes()).filter(|entry| entry.attributes.is_some())?;
         let left = self.believed?.checked_sub(self.age(listing)?)?;
-        self.is_after(listing, self.changes().of(entry.number)).then(|| (entry.clone(), left))
+        let file = self.inner(directory, name.as_bytes(), entry.number)?;
+        self.is_after(listing, self.changes().of(&file)).then(|| (entry.clone(), left))
     }
 
     /// Whether what a listing says of a file can be what it is now, by what this mount has seen of it.
@@ -211,13 +266,27 @@ impl Names {
         node.state.writers() == 0 && seen.is_none_or(|seen| seen == stamp_of(attributes, self.clocks))
     }
 
+    /// What names the file of an entry for this mount. Nothing without attributes.
+    pub(crate) fn named_by(&self, entry: &NameEntry) -> Option<NamedBy> {
+        let attributes = entry.attributes?;
+        Some(match self.root {
+            Some(_) => NamedBy::Path((attributes.modified, attributes.size)),
+            None => NamedBy::Number(self.device, entry.number),
+        })
+    }
+
+    /// Whether an entry that has the name of a file is of this file.
+    fn is_of(&self, entry: &NameEntry, node: &Node) -> bool {
+        self.are_paths() || node.key() == Some((self.device, entry.number))
+    }
+
     /// What listings in memory say of a file that the kernel knows.
     pub(crate) fn said(&self, node: &Node, parent: Option<&Node>) -> Option<(NameEntry, Duration)> {
         let found = |directory: &Node, name: &OsStr| {
             let (listing, _) = self.listing(directory, false)?;
-            let (entry, left) = self.entry(&listing, name)?;
+            let (entry, left) = self.entry(directory, &listing, name)?;
             let agrees = entry.attributes.is_some_and(|attributes| self.agrees(node, &attributes));
-            (agrees && entry.number == node.key.1).then_some((entry, left))
+            (agrees && self.is_of(&entry, node)).then_some((entry, left))
         };
         if node.kind == FileType::Directory
             && let Some(own) = found(node, OsStr::new("."))
@@ -228,19 +297,22 @@ impl Names {
         found(parent?, &name)
     }
 
-    /// The value of an extended attribute that a file surely does not have is known: there is none.
-    pub(crate) fn lacks(entry: &NameEntry, name: &OsStr) -> bool {
-        let name = name.as_bytes();
+    /// What an extended attribute is answered with that a file surely does not have.
+    pub(crate) fn lacks(entry: &NameEntry, name: &OsStr) -> Option<Errno> {
+        let (name, list) = (name.as_bytes(), entry.extended.as_deref());
+        if list == Some(Self::NO_EXTENDED) {
+            return Some(Errno::OPNOTSUPP);
+        }
         let is_listed = Self::LISTED.iter().any(|listed| name.starts_with(listed));
-        is_listed && has_name(entry.extended.as_deref(), name) == Some(false)
+        (is_listed && has_name(list, name) == Some(false)).then_some(Errno::NODATA)
     }
 
     /// Where a link leads.
     pub(crate) fn target(&self, node: &Node, parent: &Node) -> Option<Vec<u8>> {
         let (_, name) = node.place()?;
         let (listing, _) = self.listing(parent, true)?;
-        let (entry, _) = self.entry(&listing, &name)?;
-        entry.target.filter(|_| entry.number == node.key.1)
+        let (entry, _) = self.entry(parent, &listing, &name)?;
+        if self.is_of(&entry, node) { entry.target } else { None }
     }
 
     /// All names of a directory that is opened, by their time; `look` looks at the directory below.
@@ -259,13 +331,11 @@ impl Names {
     }
 
     /// All names of a directory under its version, which was looked at after it was opened.
-    pub(crate) fn names_by_version(&self, stat: &Stat) -> Option<Arc<Listing>> {
-        if self.believed.is_some() || stat.st_dev != self.device {
-            return None;
-        }
+    pub(crate) fn names_by_version(&self, fd: &OwnedFd, stat: &Stat) -> Option<Arc<Listing>> {
+        let directory = self.of_open(fd, stat).filter(|_| self.believed.is_none())?;
         let version = stamp(stat, self.clocks);
-        let key = Listing::head_key(&directory(stat.st_ino), Some(version), self.size, self.rules);
-        self.fetch(stat.st_ino, &key, |listing| listing.version == Some(version)).map(Arc::new)
+        let key = Listing::head_key(&directory, Some(version), self.size, self.rules);
+        self.fetch(&directory, &key, |listing| listing.version == Some(version)).map(Arc::new)
     }
 
     /// Begins to list a directory below, of which `stat` was looked at after the request arrived. `extended` asks for the names of its extended attributes.
@@ -301,7 +371,8 @@ impl Names {
     }
 
     /// A directory was listed to its end: the names are kept here, and go into the bank.
-    pub(crate) fn keep(&self, number: u64, collector: Collector) -> bool {
+    pub(crate) fn keep(&self, node: &Node, collector: Collector) -> bool {
+        let Some(directory) = self.identity(node) else { return true };
         let Collector { arrived, version, entries, bytes, .. } = collector;
         let listing = Listing::new(arrived.time() - self.clocks.ahead, version, entries);
         let mut mark = [0; 16];
@@ -309,36 +380,34 @@ impl Names {
             return true;
         }
         let under = if self.believed.is_some() { None } else { version };
-        let blocks = listing.blocks(&directory(number), under, mark, self.size, self.rules);
+        let blocks = listing.blocks(&directory, under, mark, self.size, self.rules);
         let blocks: Vec<(BlockKey, Arc<Vec<u8>>)> =
             blocks.into_iter().map(|(key, bytes)| (key, Arc::new(bytes))).collect();
         blocks.iter().for_each(|(key, bytes)| self.blocks.keep_near(key, bytes));
         if self.believed.is_some() {
-            self.table().put(number, Slot::Listing(Arc::new(listing), bytes));
+            self.table().put(directory, Slot::Listing(Arc::new(listing), bytes));
         }
         self.work.try_send(Work::Store(blocks)).is_ok()
     }
 
     /// A listing whose time counts, and its age: from memory, or from the bank if that is to be asked.
     fn listing(&self, node: &Node, asks: bool) -> Option<(Arc<Listing>, Duration)> {
-        let (device, number) = node.key;
-        if self.believed.is_none() || device != self.device {
-            return None;
-        }
-        let known = match self.table().slots.get(&number) {
+        self.believed?;
+        let directory = self.identity(node)?;
+        let known = match self.table().slots.get(&directory) {
             Some(Slot::Listing(listing, _)) => Some(listing.clone()),
             Some(Slot::Absent(until)) if Instant::now() < *until => return None,
             _ => None,
         };
         let counts = |listing: &Listing| {
-            let since = self.changes().of(number).max(node.state.names_since().into());
+            let since = self.changes().of(&directory).max(node.state.names_since().into());
             self.age(listing).is_some() && self.is_after(listing, since)
         };
         let listing = match known.filter(|listing| counts(listing)) {
             Some(listing) => listing,
             None if asks => {
-                let key = Listing::head_key(&directory(number), None, self.size, self.rules);
-                let found = self.fetch(number, &key, counts).map(Arc::new);
+                let key = Listing::head_key(&directory, None, self.size, self.rules);
+                let found = self.fetch(&directory, &key, counts).map(Arc::new);
                 let slot = match &found {
                     Some(listing) => {
                         let bytes = listing.entries().iter().map(NameEntry::bytes).sum();
@@ -346,7 +415,7 @@ impl Names {
                     }
                     None => Slot::Absent(Instant::now() + Self::REST),
                 };
-                self.table().put(number, slot);
+                self.table().put(directory.clone(), slot);
                 found?
             }
             None => return None,
@@ -356,12 +425,12 @@ impl Names {
     }
 
     /// A listing from the bank, if it counts. What is near may have been replaced in the bank.
-    fn fetch(&self, number: u64, key: &BlockKey, counts: impl Fn(&Listing) -> bool) -> Option<Listing> {
+    fn fetch(&self, directory: &[u8], key: &BlockKey, counts: impl Fn(&Listing) -> bool) -> Option<Listing> {
         let keys = std::slice::from_ref(key);
         loop {
             let head = self.blocks.look(keys).pop()?.ok()?;
             let listing = ListingHead::parse(&head.bytes).and_then(|head| {
-                let rest = head.rest(&directory(number), self.size, self.rules);
+                let rest = head.rest(directory, self.size, self.rules);
                 let rest: Option<Vec<_>> = self.blocks.look(&rest).into_iter().map(|found| found.ok()).collect();
                 head.listing(rest?.iter().map(|found| found.bytes.as_slice()))
             });
@@ -430,9 +499,8 @@ fn now() -> Time {
     Arrival::now().time()
 }
 
-/// What names a directory for all clients of the volume (rule B3).
-fn directory(number: u64) -> Vec<u8> {
-    [&b"n"[..], &number.to_le_bytes()].concat()
+fn of_path(path: &[u8]) -> Vec<u8> {
+    [b"p", path].concat()
 }
 
 /// What a look below says of a file.

@@ -198,7 +198,7 @@ impl Purge<'_> {
 
     fn directory(&self, fd: &OwnedFd, stat: &Stat, ahead: &mut Vec<Ahead>) -> Result<()> {
         if let Some(names) = &self.files.names {
-            names.purge(stat);
+            names.purge(fd, stat);
         }
         let directory = openat(fd, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let directory = Arc::new(directory);

@@ -255,6 +255,7 @@ impl Check {
         )?;
         writeln!(out, "grain     {}", milliseconds(below.clocks.grain))?;
         writeln!(out, "ahead     {}", milliseconds(below.clocks.ahead))?;
+        writeln!(out, "behind    {}", milliseconds(below.behind))?;
         Ok(writeln!(out, "carries   open, sealed, age=TIME; not strong: writers below a mount announce nothing")?)
     }
 }

@@ -19,10 +19,10 @@ pub(crate) struct Collector {
     pub(crate) bytes: usize,
 }
 
-/// Listings in this mount's memory, by the number of their directory.
+/// Listings in this mount's memory, by what names their directory.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    pub(crate) slots: HashMap<u64, Slot>,
+    pub(crate) slots: HashMap<Vec<u8>, Slot>,
     pub(crate) bytes: usize,
 }
 
@@ -33,10 +33,10 @@ pub(crate) enum Slot {
     Absent(Instant),
 }
 
-/// When this mount changed a file last, by its number.
+/// When this mount changed a file last, by what names it.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    some: HashMap<u64, Time>,
+    some: HashMap<Vec<u8>, Time>,
     /// For all that are not among `some`.
     all: Time,
 }
@@ -46,8 +46,8 @@ impl Changes {
     const MOST: usize = 1 << 16;
 
     /// When a file changed last.
-    pub(crate) fn of(&self, number: u64) -> Time {
-        self.some.get(&number).copied().unwrap_or(0).max(self.all)
+    pub(crate) fn of(&self, file: &[u8]) -> Time {
+        self.some.get(file).copied().unwrap_or(0).max(self.all)
     }
 
     /// All files changed, as far as is known.
@@ -56,15 +56,15 @@ impl Changes {
     }
 
     /// Changes from before `forgotten` need not be known: no listing is that old.
-    pub(crate) fn add(&mut self, number: u64, now: Time, forgotten: Time) {
-        if self.some.len() >= Self::MOST && !self.some.contains_key(&number) {
+    pub(crate) fn add(&mut self, file: Vec<u8>, now: Time, forgotten: Time) {
+        if self.some.len() >= Self::MOST && !self.some.contains_key(&file) {
             self.some.retain(|_, changed| *changed > forgotten);
             if self.some.len() >= Self::MOST {
                 *self = Changes::all(now);
                 return;
             }
         }
-        self.some.insert(number, now);
+        self.some.insert(file, now);
     }
 }
 
@@ -74,15 +74,15 @@ impl Table {
     /// Directories that are known to be in memory, or not to be in the bank.
     const SLOTS: usize = 1 << 16;
 
-    pub(crate) fn put(&mut self, number: u64, slot: Slot) {
+    pub(crate) fn put(&mut self, directory: Vec<u8>, slot: Slot) {
         let more = slot.bytes();
-        self.bytes -= self.slots.remove(&number).map_or(0, |slot| slot.bytes());
+        self.bytes -= self.slots.remove(&directory).map_or(0, |slot| slot.bytes());
         if self.bytes + more > Self::BYTES || self.slots.len() >= Self::SLOTS {
             *self = Table::default();
         }
         if more <= Self::BYTES {
             self.bytes += more;
-            self.slots.insert(number, slot);
+            self.slots.insert(directory, slot);
         }
     }
 }
@@ -123,6 +123,10 @@ impl Collector {
 mod tests {
     use super::*;
 
+    fn name(number: u64) -> Vec<u8> {
+        number.to_le_bytes().to_vec()
+    }
+
     fn listing(bytes: usize) -> Slot {
         Slot::Listing(Arc::new(Listing::new(0, None, vec![])), bytes)
     }
@@ -131,20 +135,20 @@ mod tests {
     fn memory_of_listings_is_bounded() {
         let mut table = Table::default();
         for number in 0..100 {
-            table.put(number, listing(Table::BYTES / 8));
-            assert!(table.bytes <= Table::BYTES && table.slots.contains_key(&number));
+            table.put(name(number), listing(Table::BYTES / 8));
+            assert!(table.bytes <= Table::BYTES && table.slots.contains_key(&name(number)));
         }
-        table.put(99, listing(1));
-        table.put(99, listing(2));
-        table.put(1000, listing(Table::BYTES + 1));
-        assert!(!table.slots.contains_key(&1000));
+        table.put(name(99), listing(1));
+        table.put(name(99), listing(2));
+        table.put(name(1000), listing(Table::BYTES + 1));
+        assert!(!table.slots.contains_key(&name(1000)));
         for number in 0..2 * Table::SLOTS as u64 {
-            table.put(number, Slot::Absent(Instant::now()));
+            table.put(name(number), Slot::Absent(Instant::now()));
             assert!(table.slots.len() <= Table::SLOTS);
         }
         let mut table = Table::default();
-        table.put(1, listing(5));
-        table.put(1, Slot::Absent(Instant::now()));
+        table.put(name(1), listing(5));
+        table.put(name(1), Slot::Absent(Instant::now()));
         assert_eq!(table.bytes, 0);
     }
 
@@ -152,18 +156,18 @@ mod tests {
     fn a_change_is_known_for_as_long_as_a_listing_may_be_older() {
         let mut changes = Changes::default();
         for number in 0..Changes::MOST as u64 {
-            changes.add(number, 10 + Time::from(number), 0);
+            changes.add(name(number), 10 + Time::from(number), 0);
         }
-        assert_eq!((changes.of(3), changes.of(1 << 40)), (13, 0));
-        changes.add(3, 1_000_000, 0);
-        assert_eq!(changes.of(3), 1_000_000);
+        assert_eq!((changes.of(&name(3)), changes.of(&name(1 << 40))), (13, 0));
+        changes.add(name(3), 1_000_000, 0);
+        assert_eq!(changes.of(&name(3)), 1_000_000);
         // Old ones make room.
-        changes.add(1 << 40, 1_000_001, 10 + 100);
-        assert_eq!((changes.of(50), changes.of(101), changes.of(1 << 40)), (0, 111, 1_000_001));
+        changes.add(name(1 << 40), 1_000_001, 10 + 100);
+        assert_eq!((changes.of(&name(50)), changes.of(&name(101)), changes.of(&name(1 << 40))), (0, 111, 1_000_001));
         // With too many that count, all files changed.
         for number in 0..200 {
-            changes.add(1 << 41 | number, 1_000_002, 0);
+            changes.add(name(1 << 41 | number), 1_000_002, 0);
         }
-        assert_eq!((changes.of(50), changes.of(1 << 41)), (1_000_002, 1_000_002));
+        assert_eq!((changes.of(&name(50)), changes.of(&name(1 << 41))), (1_000_002, 1_000_002));
     }
 }

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use tempfile::NamedTempFile;
 use verbena_mount::{MountOptions, Promise, purge, warm};
 
 use crate::banked::Bank;
+use crate::over::Sshfs;
 use crate::setup::{Pair, eventually};
 
 /// Mounts of one directory that share what is in the bank.
@@ -111,6 +113,63 @@ fn a_second_mounts_first_walk_asks_below_for_almost_nothing() {
     }
 }
 
+/// Where a file is its path, and its server counts what it is asked.
+#[test]
+fn a_first_walk_over_sshfs_asks_its_server_for_almost_nothing() {
+    const FOLDERS: usize = 20;
+    const FILES: usize = 50;
+    let Some(mounts) = Mounts::new("age=1h") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let (server, client) = (folder.path().join("server"), folder.path().join("client"));
+    fs::create_dir(&client).unwrap();
+    for at in 0..FOLDERS {
+        let folder = server.join(format!("d{}/e{}", at / 5, at % 5));
+        fs::create_dir_all(&folder).unwrap();
+        (0..FILES).for_each(|file| fs::write(folder.join(format!("f{file}")), vec![7; file + at]).unwrap());
+        symlink("f7", folder.join("link")).unwrap();
+    }
+    fs::write(server.join("here"), b"").unwrap();
+    let Some((_sshfs, requests)) = Sshfs::counted(&server, &client) else { return };
+    let asked = || requests.load(Relaxed);
+    if let Some(one) = mounts.mount(Some(&client)) {
+        let before = asked();
+        listed(&one, FOLDERS as u64 + 5);
+        let first = asked() - before;
+        let two = mounts.mount(Some(&client)).unwrap();
+        let before = asked();
+        let found = walk(&two.fast);
+        let second = asked() - before;
+        println!("{second} requests instead of {first}");
+        assert!(first > 2 * (FOLDERS * FILES) as u64 && second <= 20, "{second} requests instead of {first}");
+        assert_eq!(found, walk(&client));
+        // Each operation finds its file, and what this mount changes it sees.
+        let before = asked();
+        assert_eq!(fs::read(two.fast.join("d1/e1/f9")).unwrap(), [7; 15]);
+        assert!(asked() > before);
+        fs::write(two.fast.join("d1/e1/f9"), b"longer than it was").unwrap();
+        fs::rename(two.fast.join("d1/e1/f8"), two.fast.join("d1/e1/moved")).unwrap();
+        fs::write(two.fast.join("d1/e1/f8"), b"new").unwrap();
+        fs::remove_file(two.fast.join("d1/e1/f10")).unwrap();
+        fs::rename(two.fast.join("d2"), two.fast.join("d9")).unwrap();
+        fs::rename(two.fast.join("d1"), two.fast.join("d2")).unwrap();
+        assert_eq!(walk(&two.fast), walk(&client));
+        assert_eq!(fs::read(two.fast.join("d2/e1/moved")).unwrap(), [7; 14]);
+        assert_eq!(fs::read(two.fast.join("d9/e0/f3")).unwrap(), [7; 13]);
+        // Numbers stay what they are while a program looks twice.
+        run(&two.fast, "rm", &["-r", "d3"]);
+        assert!(!client.join("d3").exists());
+        // A file that another client replaced is found where its name leads.
+        let three = mounts.mount(Some(&client)).unwrap();
+        assert_eq!(fs::metadata(three.fast.join("d0/e0/f5")).unwrap().len(), 5);
+        fs::write(server.join("new"), b"another file").unwrap();
+        fs::rename(server.join("new"), server.join("d0/e0/f5")).unwrap();
+        assert_eq!(fs::read(three.fast.join("d0/e0/f5")).unwrap(), b"another file");
+        assert!(three.count("name_hits") > 0);
+    }
+    nix::mount::umount2(&client, nix::mount::MntFlags::MNT_DETACH).unwrap();
+}
+
 #[test]
 fn a_tree_that_was_warmed_is_walked_without_its_file_system() {
     let Some(mounts) = Mounts::new("age=1h") else { return };
@@ -164,6 +223,35 @@ fn what_the_bank_says_is_no_older_than_the_promise() {
             return;
         }
         println!("round {round}: {first:?}, {hits:?}");
+    }
+    panic!("the bank never took part");
+}
+
+/// What is near gives way to what the bank has by then.
+#[test]
+fn a_newer_listing_is_found_behind_one_that_is_near() {
+    const AGE: Duration = Duration::from_secs(4);
+    let Some(mounts) = Mounts::new("age=4s") else { return };
+    let mounts = Mounts { near: 8 << 20, ..mounts };
+    let Some(one) = mounts.mount(None) else { return };
+    fs::write(one.slow.join("f"), b"x").unwrap();
+    let two = mounts.mount(Some(&one.slow)).unwrap();
+    let look = || {
+        let hits = two.count("name_hits");
+        assert!(two.fast.join("f").exists());
+        two.count("name_hits") > hits
+    };
+    // On a machine with much else to do a try may come too late to hit.
+    for _ in 0..10 {
+        listed(&one, 1);
+        let first = look();
+        sleep(AGE + Duration::from_millis(50));
+        listed(&one, 1);
+        if first && look() {
+            assert!(two.count("near_blocks") > 0);
+            return;
+        }
+        sleep(AGE);
     }
     panic!("the bank never took part");
 }

@@ -1,10 +1,14 @@
 //! A mount over sshfs, whose files have no number that two clients share, times in seconds and no change time; and the promise `age`.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -17,15 +21,29 @@ use crate::setup::{Pair, eventually};
 const SERVER: &str = "/usr/lib/openssh/sftp-server";
 
 /// sshfs without ssh: it speaks with a server of this machine over a pair of sockets.
-struct Sshfs(Vec<Child>);
+pub struct Sshfs(Vec<Child>);
 
 impl Sshfs {
+    /// The same, and how many requests it sent to its server.
+    pub fn counted(of: &Path, at: &Path) -> Option<(Self, Arc<AtomicU64>)> {
+        let requests = Arc::new(AtomicU64::new(0));
+        Some((Self::start(of, at, Some(requests.clone()))?, requests))
+    }
+
     fn new(of: &Path, at: &Path) -> Option<Self> {
+        Self::start(of, at, None)
+    }
+
+    fn start(of: &Path, at: &Path, requests: Option<Arc<AtomicU64>>) -> Option<Self> {
         if !Path::new(SERVER).exists() || Command::new("sshfs").arg("--version").output().is_err() {
             eprintln!("skipped: sshfs or openssh-sftp-server is not installed");
             return None;
         }
-        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        if let Some(requests) = requests {
+            let (near, far) = UnixStream::pair().unwrap();
+            relay(std::mem::replace(&mut theirs, far), near, requests);
+        }
         let run = |mut command: Command, end: UnixStream| {
             let other: OwnedFd = end.try_clone().unwrap().into();
             command.stdin(Stdio::from(OwnedFd::from(end))).stdout(Stdio::from(other)).spawn().unwrap()
@@ -53,6 +71,26 @@ impl Drop for Sshfs {
             _ = child.wait();
         }
     }
+}
+
+/// Passes on what client and server say, and counts requests: each begins with its length. Its threads end with the two processes.
+fn relay(client: UnixStream, server: UnixStream, requests: Arc<AtomicU64>) {
+    let (mut from_client, mut to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+    std::thread::spawn(move || {
+        let mut length = [0; 4];
+        while from_client.read_exact(&mut length).is_ok() {
+            let mut request = vec![0; u32::from_be_bytes(length) as usize];
+            requests.fetch_add(1, Relaxed);
+            let passed = from_client.read_exact(&mut request).and_then(|()| to_server.write_all(&length));
+            if passed.and_then(|()| to_server.write_all(&request)).is_err() {
+                break;
+            }
+        }
+        _ = to_server.shutdown(Shutdown::Both);
+    });
+    std::thread::spawn(move || {
+        _ = std::io::copy(&mut { server }, &mut { client });
+    });
 }
 
 #[test]
