@@ -34,6 +34,8 @@ pub(crate) struct Handle {
 pub(crate) struct DirectoryNames {
     /// They are known, for a listing from start to end.
     pub(crate) known: Option<Arc<Listing>>,
+    /// What is said of its files by name, where it is not said that these are all.
+    pub(crate) said: Option<Arc<Listing>>,
     /// Whether it began.
     has_begun: bool,
     /// They are read below, and become known so.
@@ -85,10 +87,9 @@ impl Handle {
     }
 
     /// A directory that was opened below, or whose names are known.
-    pub(crate) fn directory(node: Arc<Node>, fd: Option<OwnedFd>, known: Option<Arc<Listing>>) -> Self {
+    pub(crate) fn directory(node: Arc<Node>, fd: Option<OwnedFd>, names: DirectoryNames) -> Self {
         let fd = fd.map_or_else(OnceLock::new, OnceLock::from);
-        let names = Mutex::new(DirectoryNames { known, ..DirectoryNames::default() });
-        Handle { node, fd, view: None, writer: None, names }
+        Handle { node, fd, view: None, writer: None, names: Mutex::new(names) }
     }
 
     /// As it is open below.
@@ -109,7 +110,7 @@ impl Handle {
     pub(crate) fn names(&self, offset: u64) -> MutexGuard<'_, DirectoryNames> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         if offset == 0 && std::mem::replace(&mut names.has_begun, true) {
-            names.known = None;
+            (names.known, names.said) = (None, None);
         }
         if offset == 0 || !names.collector.as_ref().is_some_and(|collector| collector.follows(offset)) {
             names.collector = None;

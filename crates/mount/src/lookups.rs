@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use rustix::fs::{FileType, OFlags, Stat, fstat, listxattr, readlinkat};
 use rustix::io::Errno;
-use verbena_bank::{Attributes, Listing, NameEntry};
+use verbena_bank::{Attributes, Listing, NameEntry, Time};
 
 use crate::cache::Arrival;
 use crate::caller::Caller;
 use crate::files::{Files, Result};
-use crate::handles::Handle;
+use crate::handles::{DirectoryNames, Entry, Handle};
 use crate::names::{Collector, NameAnswer, NameKind, Names, attributes_of};
 use crate::nodes::Node;
 
@@ -33,6 +33,15 @@ pub(crate) enum NameLookup {
     File(FileLookup),
     /// To nothing, for this long.
     Missing(Duration),
+}
+
+/// From where it is known what a name of a listing leads to.
+enum Source {
+    /// The name alone is known.
+    Name,
+    Below(Stat),
+    /// From an earlier listing, which was taken then.
+    Said(NameEntry, Time),
 }
 
 /// One name of a listing.
@@ -187,25 +196,30 @@ impl Files {
             node.asked();
             fstat(fd)
         };
-        if let Some(names) = &self.names
-            && let Some(known) = names.names_by_time(&node, look)?
-        {
-            names.count(NameKind::Listing, true);
-            return Ok(self.handles.add(Handle::directory(node, None, Some(known))));
+        let mut from = DirectoryNames::default();
+        if let Some(names) = &self.names {
+            match names.names_by_time(&node, look)? {
+                Some((known, true)) => {
+                    names.count(NameKind::Listing, true);
+                    from.known = Some(known);
+                    return Ok(self.handles.add(Handle::directory(node, None, from)));
+                }
+                Some((said, false)) => from.said = Some(said),
+                None => {}
+            }
         }
         let fd = {
             let _acting = self.act(caller)?;
             node.open(OFlags::RDONLY | OFlags::DIRECTORY)?
         };
-        let mut known = None;
         if let Some(names) = &self.names {
             if !names.has_ages() {
                 node.asked();
-                known = names.names_by_version(&fd, &fstat(&fd)?);
+                from.known = names.names_by_version(&fd, &fstat(&fd)?);
             }
-            names.count(NameKind::Listing, known.is_some());
+            names.count(NameKind::Listing, from.known.is_some());
         }
-        Ok(self.handles.add(Handle::directory(node, Some(fd), known)))
+        Ok(self.handles.add(Handle::directory(node, Some(fd), from)))
     }
 
     /// Gives names of an open directory from `offset` on to `add`, until it says that it is full or there are no more. With the files that they lead to, where `finds`.
@@ -224,16 +238,19 @@ impl Files {
         if offset == 0 {
             from.collector = self.collect(&handle)?;
         }
-        let mut collector = from.collector.take();
+        let (mut collector, said) = (from.collector.take(), from.said.clone());
         let ended = handle.list(offset, |entry| {
             let name = entry.name();
-            let found = if !finds {
-                None
-            } else if is_dot(name) {
-                self.stat(handle.node.id).ok().map(|found| (FileLookup { id: entry.number, ..found }, None))
+            let (file, source) = if is_dot(name) {
+                let found = if finds { self.stat(handle.node.id).ok() } else { None };
+                (found.map(|found| FileLookup { id: entry.number, ..found }), Source::Name)
+            } else if let Some(found) = said.as_ref().and_then(|said| self.said_of(&handle.node, said, &entry, finds)) {
+                found
+            } else if !finds {
+                (None, Source::Name)
             } else {
                 match self.find_below(&handle.node, name) {
-                    Ok((found, stat)) => Some((found, Some(stat))),
+                    Ok((found, stat)) => (Some(found), Source::Below(stat)),
                     // Gone since it was listed.
                     Err(Errno::NOENT) => return Ok(false),
                     Err(_) => {
@@ -242,14 +259,13 @@ impl Files {
                     }
                 }
             };
-            let file = found.map(|(found, _)| found);
             let listed = ListedName { name, number: entry.number, kind: entry.kind, next: entry.next, file };
             let is_full = self.give(&listed, &mut add);
-            if !is_full && let Some(collected) = &mut collector {
-                let stat = found.and_then(|(_, stat)| stat);
-                if !self.collected(collected, &handle, &listed, stat.as_ref()) {
-                    collector = None;
-                }
+            if let Some(collected) = &mut collector
+                && !is_full
+                && !self.collected(collected, &handle, &listed, source)
+            {
+                collector = None;
             }
             Ok(is_full)
         })?;
@@ -300,6 +316,24 @@ impl Files {
         Ok(())
     }
 
+    /// A name that was listed below, as an earlier listing has it, and its file if that is asked for.
+    fn said_of(
+        &self,
+        node: &Arc<Node>,
+        said: &Listing,
+        listed: &Entry,
+        finds: bool,
+    ) -> Option<(Option<FileLookup>, Source)> {
+        let names = self.timed_names()?;
+        let (entry, left) = names.entry(node, said, listed.name())?;
+        // Where a file has a number, another one is another file.
+        if !names.are_paths() && entry.number != listed.number {
+            return None;
+        }
+        let file = if finds { Some(self.known(names, node, &entry, left)?) } else { None };
+        Some((file, Source::Said(entry, said.taken)))
+    }
+
     /// Gives one name; a lookup that has no room is none. Says whether there was no room.
     fn give(&self, listed: &ListedName<'_>, add: &mut impl FnMut(&ListedName<'_>) -> bool) -> bool {
         let is_full = add(listed);
@@ -323,14 +357,16 @@ impl Files {
     }
 
     /// One more name of a directory that is listed below. Says whether it can be kept as a whole still.
-    fn collected(
-        &self,
-        collector: &mut Collector,
-        handle: &Handle,
-        listed: &ListedName<'_>,
-        stat: Option<&Stat>,
-    ) -> bool {
+    fn collected(&self, collector: &mut Collector, handle: &Handle, listed: &ListedName<'_>, source: Source) -> bool {
         let Some(names) = &self.names else { return false };
+        let stat = match &source {
+            Source::Name => None,
+            Source::Below(stat) => Some(stat),
+            Source::Said(entry, taken) => {
+                collector.is_from(*taken);
+                return collector.add(entry.clone(), listed.next);
+            }
+        };
         let (file, attributes) = (&listed.file, stat.filter(|stat| names.is_ours(stat)).map(attributes_of));
         let kind = stat.map_or(listed.kind, |stat| FileType::from_raw_mode(stat.st_mode));
         let is_link = attributes.is_some() && kind == FileType::Symlink;

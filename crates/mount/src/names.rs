@@ -175,7 +175,10 @@ impl Names {
     /// What names a file for all clients of the volume, if anything does (rule B3).
     fn identity(&self, node: &Node) -> Option<Vec<u8>> {
         match &self.root {
-            Some(root) => node.path_inside(root).map(|path| of_path(&path)),
+            Some(root) => {
+                let is_inside = node.key().is_none_or(|(device, _)| device == self.device);
+                node.path_inside(root).filter(|_| is_inside).map(|path| of_path(&path))
+            }
             None => node.key().and_then(|key| self.of_number(key)),
         }
     }
@@ -315,19 +318,20 @@ impl Names {
         if self.is_of(&entry, node) { entry.target } else { None }
     }
 
-    /// All names of a directory that is opened, by their time; `look` looks at the directory below.
+    /// What is said of the names of a directory that is opened, by their time, and whether these are all; `look` looks at the directory below.
     pub(crate) fn names_by_time<E>(
         &self,
         node: &Node,
         look: impl FnOnce() -> Result<Stat, E>,
-    ) -> Result<Option<Arc<Listing>>, E> {
+    ) -> Result<Option<(Arc<Listing>, bool)>, E> {
         let Some((listing, age)) = self.listing(node, true) else { return Ok(None) };
-        if self.missed > age {
-            return Ok(Some(listing));
-        }
-        let Some(version) = listing.version else { return Ok(None) };
-        let is_same = stamp(&look()?, self.clocks) == version;
-        Ok(Some(listing).filter(|_| is_same))
+        let are_all = match listing.version {
+            _ if self.missed > age => true,
+            // The version says nothing where it can be set back.
+            Some(version) if self.clocks.has_changed => stamp(&look()?, self.clocks) == version,
+            _ => false,
+        };
+        Ok(Some((listing, are_all)))
     }
 
     /// All names of a directory under its version, which was looked at after it was opened.
@@ -373,8 +377,9 @@ impl Names {
     /// A directory was listed to its end: the names are kept here, and go into the bank.
     pub(crate) fn keep(&self, node: &Node, collector: Collector) -> bool {
         let Some(directory) = self.identity(node) else { return true };
-        let Collector { arrived, version, entries, bytes, .. } = collector;
-        let listing = Listing::new(arrived.time() - self.clocks.ahead, version, entries);
+        let taken = collector.taken(self.clocks.ahead);
+        let Collector { version, entries, bytes, .. } = collector;
+        let listing = Listing::new(taken, version, entries);
         let mut mark = [0; 16];
         if getrandom::fill(&mut mark).is_err() {
             return true;

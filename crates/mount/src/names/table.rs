@@ -11,7 +11,9 @@ use crate::cache::Arrival;
 /// A directory that is being listed below, from start to end.
 #[derive(Debug)]
 pub(crate) struct Collector {
-    pub(crate) arrived: Arrival,
+    arrived: Arrival,
+    /// When the oldest of what it has of an earlier listing was taken, by the file system's clock at the earliest.
+    oldest: Option<Time>,
     pub(crate) version: Option<Stamp>,
     /// Where the next part must begin.
     next: u64,
@@ -99,12 +101,23 @@ impl Slot {
 impl Collector {
     /// Of a directory whose own entry this is.
     pub(crate) fn new(arrived: Arrival, version: Option<Stamp>, own: NameEntry) -> Self {
-        Collector { arrived, version, next: 0, bytes: own.bytes(), entries: vec![own] }
+        Collector { arrived, oldest: None, version, next: 0, bytes: own.bytes(), entries: vec![own] }
     }
 
     /// The part that begins at `offset` belongs to it, if it follows what came before.
     pub(crate) fn follows(&self, offset: u64) -> bool {
         self.next == offset
+    }
+
+    /// From when all of it is, by the file system's clock at the earliest, where ours may be `ahead` of it.
+    pub(crate) fn taken(&self, ahead: Time) -> Time {
+        let taken = self.arrived.time() - ahead;
+        self.oldest.map_or(taken, |oldest| oldest.min(taken))
+    }
+
+    /// It has an entry of a listing that was taken then.
+    pub(crate) fn is_from(&mut self, taken: Time) {
+        self.oldest = Some(self.oldest.map_or(taken, |oldest| oldest.min(taken)));
     }
 
     /// One more name, and where the next one stands. Says whether there is room for it.
@@ -129,6 +142,31 @@ mod tests {
 
     fn listing(bytes: usize) -> Slot {
         Slot::Listing(Arc::new(Listing::new(0, None, vec![])), bytes)
+    }
+
+    #[test]
+    fn a_listing_is_as_old_as_the_oldest_of_what_it_has() {
+        let entry = |name: &[u8]| NameEntry {
+            name: name.to_vec(),
+            number: 1,
+            kind: 0o040_000,
+            attributes: None,
+            target: None,
+            extended: None,
+        };
+        let arrived = Arrival::now();
+        let mut collector = Collector::new(arrived, None, entry(b"."));
+        assert!(collector.follows(0) && collector.add(entry(b"a"), 7) && collector.follows(7));
+        assert_eq!(collector.taken(5), arrived.time() - 5);
+        for taken in [30, 20, 40] {
+            collector.is_from(taken);
+        }
+        assert_eq!(collector.taken(5), 20);
+        collector.is_from(arrived.time());
+        assert_eq!(collector.taken(5), 20);
+        // The directory itself was looked at when its listing began.
+        assert!(collector.add(entry(b"."), 8));
+        assert_eq!(collector.entries.len(), 2);
     }
 
     #[test]

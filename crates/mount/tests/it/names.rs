@@ -170,6 +170,34 @@ fn a_first_walk_over_sshfs_asks_its_server_for_almost_nothing() {
     nix::mount::umount2(&client, nix::mount::MntFlags::MNT_DETACH).unwrap();
 }
 
+/// Sealed, and without a change time: that the names are all is asked below, and nothing of each.
+#[test]
+fn a_sealed_tree_over_sshfs_is_listed_below_and_its_files_are_not_looked_up() {
+    let Some(mounts) = Mounts::new("sealed") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let (server, client) = (folder.path().join("server"), folder.path().join("client"));
+    fs::create_dir(&client).unwrap();
+    fs::create_dir_all(server.join("d")).unwrap();
+    (0..500).for_each(|file| fs::write(server.join(format!("d/f{file}")), vec![7; file]).unwrap());
+    fs::write(server.join("here"), b"").unwrap();
+    let Some((_sshfs, requests)) = Sshfs::counted(&server, &client) else { return };
+    if let Some(one) = mounts.mount(Some(&client)) {
+        // Twice: `find` asks for the names alone where they are many, and `ls` for the attributes too.
+        listed(&one, 4);
+        let two = mounts.mount(Some(&client)).unwrap();
+        let before = requests.load(Relaxed);
+        let found = walk(&two.fast);
+        let asked = requests.load(Relaxed) - before;
+        assert!(asked <= 100, "{asked} requests");
+        assert_eq!(found, walk(&client));
+        // The directory's own time is believed, and new names are not missed.
+        fs::write(server.join("d/new"), b"new").unwrap();
+        assert_eq!(walk(&two.fast)[0], walk(&client)[0]);
+    }
+    nix::mount::umount2(&client, nix::mount::MntFlags::MNT_DETACH).unwrap();
+}
+
 #[test]
 fn a_tree_that_was_warmed_is_walked_without_its_file_system() {
     let Some(mounts) = Mounts::new("age=1h") else { return };
@@ -408,7 +436,20 @@ fn a_sealed_tree_shows_new_files_at_once() {
     assert!(!two.fast.join("d/b").exists());
     fs::write(one.slow.join("d/b"), b"x").unwrap();
     assert!(two.fast.join("d/b").exists());
-    assert_eq!(names(), "a\nb\n");
+    // What was said of the others counts as before.
+    let hits = two.count("name_hits");
+    let shown = run(&two.fast.join("d"), "ls", &["-l", "--time-style=full-iso"]);
+    assert_eq!(shown, run(&one.slow.join("d"), "ls", &["-l", "--time-style=full-iso"]));
+    assert!(two.count("name_hits") > hits);
+    // And goes into the bank with the time that it had, under the version of now.
+    let hits = two.count("listing_hits");
+    eventually("the directory is settled", || {
+        assert_eq!(names(), "a\nb\n");
+        two.count("listing_hits") > hits && two.count("listing_bank_stored") > 0
+    });
+    let three = mounts.mount(Some(&one.slow)).unwrap();
+    assert_eq!(run(&three.fast.join("d"), "ls", &["-1"]), "a\nb\n");
+    assert_eq!(three.count("listing_hits"), 1);
 }
 
 #[test]
