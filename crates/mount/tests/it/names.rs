@@ -5,7 +5,8 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -420,6 +421,55 @@ fn an_open_promise_takes_names_under_the_version_of_their_directory_and_no_attri
     let (hits, near) = (two.count("listing_hits"), two.count("near_hits"));
     walk(&fast);
     assert!(two.count("listing_hits") > hits && two.count("near_hits") > near);
+}
+
+/// Names come and go, at a mount and below; mounts list them meanwhile.
+#[test]
+fn no_listing_misses_a_name_that_was_there_before_it_or_has_one_that_was_gone() {
+    const LISTINGS: u64 = 600;
+    let Some(mounts) = Mounts::new("open") else { return };
+    let Some(one) = mounts.mount(None) else { return };
+    fs::create_dir(one.slow.join("d")).unwrap();
+    let two = mounts.mount(Some(&one.slow)).unwrap();
+    let [made, removing, removed, listed] = [(); 4].map(|()| AtomicU64::new(0));
+    let name = |folder: &Path, number: u64| folder.join(format!("d/{number}"));
+    let write = || {
+        let mut number = 0;
+        while listed.load(SeqCst) < LISTINGS {
+            fs::write(name(if number % 3 == 0 { &one.fast } else { &one.slow }, number), b"").unwrap();
+            made.fetch_add(1, SeqCst);
+            if number >= 8 {
+                removing.fetch_add(1, SeqCst);
+                fs::remove_file(name(if number % 5 == 0 { &two.fast } else { &one.slow }, number - 8)).unwrap();
+                removed.fetch_add(1, SeqCst);
+            }
+            // The directory settles now and then.
+            sleep(Duration::from_millis(number % 7 * 10));
+            number += 1;
+        }
+    };
+    let read = |mount: &Pair| {
+        while listed.fetch_add(1, SeqCst) < LISTINGS {
+            let (there, gone) = (made.load(SeqCst), removed.load(SeqCst));
+            let entries = fs::read_dir(mount.fast.join("d")).unwrap();
+            let found: Vec<u64> =
+                entries.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
+            let still = removing.load(SeqCst);
+            assert!(found.iter().all(|number| *number >= gone), "{found:?}: {gone} were gone");
+            assert!((still..there).all(|number| found.contains(&number)), "{found:?}: {still} to {there} were there");
+            sleep(Duration::from_millis(2));
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(write);
+        let readers = [&one, &two].map(|mount| scope.spawn(move || read(mount)));
+        let ended = readers.map(|reader| reader.join());
+        // The writer goes on for as long as they read.
+        listed.store(LISTINGS, SeqCst);
+        ended.map(|ended| ended.unwrap())
+    });
+    let hits = one.count("listing_hits") + two.count("listing_hits");
+    assert!(hits > 20 && removed.load(SeqCst) > 5, "{hits} hits");
 }
 
 #[test]
