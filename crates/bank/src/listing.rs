@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  listing = | taken: 16 | has version: 1 | version: 40, if there is one | count: 4 | entry | entry | ..      little endian
-//!  entry   = | name | number: 8 | mode: 4 | parts: 1 | attributes: 84, if any | target, if any | extended, if known |
+//!  entry   = | name | number: 8 | mode: 4 | parts: 1 | born: 12, if known | attributes: 84, if any | target, if any | extended, if known |
 //!  name, target, extended = | bytes: 2 | .. |
 //! ```
 //!
@@ -49,6 +49,8 @@ pub struct NameEntry {
     pub name: Vec<u8>,
     /// The file's number.
     pub number: u64,
+    /// When the file was made: seconds since 1970, and nanoseconds. No other file has had this number and this time, nor will have. Absent where that is not sure.
+    pub born: Option<(i64, u32)>,
     /// Its kind, as the upper bits of a mode.
     pub kind: u32,
     /// What else is known of it.
@@ -184,6 +186,7 @@ impl NameEntry {
     const HAS_ATTRIBUTES: u8 = 1;
     const HAS_TARGET: u8 = 2;
     const HAS_EXTENDED: u8 = 4;
+    const HAS_BORN: u8 = 8;
 
     /// Bytes that it takes in a listing, and not many more in memory.
     pub fn bytes(&self) -> usize {
@@ -199,8 +202,13 @@ impl NameEntry {
         bytes.push(
             flag(self.attributes.is_some(), Self::HAS_ATTRIBUTES)
                 | flag(self.target.is_some(), Self::HAS_TARGET)
-                | flag(self.extended.is_some(), Self::HAS_EXTENDED),
+                | flag(self.extended.is_some(), Self::HAS_EXTENDED)
+                | flag(self.born.is_some(), Self::HAS_BORN),
         );
+        if let Some((seconds, nanoseconds)) = self.born {
+            bytes.extend(seconds.to_le_bytes());
+            bytes.extend(nanoseconds.to_le_bytes());
+        }
         if let Some(told) = &self.attributes {
             for four in [told.mode, told.uid, told.gid, told.block_size] {
                 bytes.extend(four.to_le_bytes());
@@ -223,10 +231,11 @@ impl NameEntry {
         let number = left.eight()?;
         let kind = left.four()?;
         let [parts] = left.take()?;
+        let born = if parts & Self::HAS_BORN == 0 { None } else { Some(left.moment()?) };
         let attributes = if parts & Self::HAS_ATTRIBUTES == 0 { None } else { Some(left.attributes()?) };
         let target = if parts & Self::HAS_TARGET == 0 { None } else { Some(left.text()?) };
         let extended = if parts & Self::HAS_EXTENDED == 0 { None } else { Some(left.text()?) };
-        Some(NameEntry { name, number, kind, attributes, target, extended })
+        Some(NameEntry { name, number, born, kind, attributes, target, extended })
     }
 }
 
@@ -298,6 +307,7 @@ mod tests {
         NameEntry {
             name: format!("name {nth}").into_bytes(),
             number: u64::from(nth) << 33,
+            born: nth.is_multiple_of(7).then_some((1 << 40, nth)),
             kind: 0o100_000,
             attributes: (!nth.is_multiple_of(3)).then_some(attributes),
             target: nth.is_multiple_of(2).then(|| vec![b't'; nth as usize]),

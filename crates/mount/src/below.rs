@@ -8,6 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps};
 use verbena_bank::{Clocks, Time};
 
+use crate::cache::Arrival;
+use crate::nodes::born;
+
 /// What names a file for all clients of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
@@ -36,6 +39,10 @@ pub struct Below {
     pub device: u64,
     /// Number of the file system, as `statfs` gives it; 0 if it has none.
     pub filesystem: u64,
+    /// From the start of this machine to the beginning of 1970 by its clock, in nanoseconds, when the times were measured.
+    pub(crate) since: Time,
+    /// Whether files have a time of birth by this machine's clock. With its number it names a file, also when the number is given again.
+    pub has_births: bool,
 }
 
 const SECOND: Time = 1_000_000_000;
@@ -48,6 +55,9 @@ impl Below {
     /// Kinds whose times come from this machine's own clock.
     const LOCAL: [&str; 7] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "f2fs"];
 
+    /// Kinds whose numbers are never given again.
+    const UNIQUE: [&str; 2] = ["ceph", "fuse.glusterfs"];
+
     /// Looks at a directory, and measures on a scratch file in it where it can be written.
     pub fn look(root: &Path) -> std::io::Result<Self> {
         let root = root.canonicalize()?;
@@ -55,15 +65,34 @@ impl Below {
         let filesystem = rustix::fs::statvfs(&root).map_or(0, |stat| stat.f_fsid);
         let kind = kind_of(&root).unwrap_or_else(|| "unknown".to_owned());
         let identity = if Self::NUMBERED.contains(&kind.as_str()) { Identity::Number } else { Identity::Path };
+        let has_births = Self::LOCAL.contains(&kind.as_str()) && hold(&root).is_ok_and(|root| born(&root).is_some());
+        let arrived = Arrival::now();
         let mut measured = measure(&root);
         if let Some((clocks, behind)) = &mut measured
             && Self::LOCAL.contains(&kind.as_str())
         {
             (clocks.ahead, *behind) = (0, 0);
         }
+        let since = arrived.time() - arrived.since_start();
         let worst = Clocks { grain: 2 * SECOND, ahead: 2 * SECOND, has_changed: false };
         let (clocks, behind) = measured.unwrap_or((worst, 2 * SECOND));
-        Ok(Below { kind, root, identity, clocks, behind, measured: measured.is_some(), device, filesystem })
+        let measured = measured.is_some();
+        Ok(Below { kind, root, identity, clocks, behind, measured, device, filesystem, since, has_births })
+    }
+
+    /// Whether what names a file never names another one, so that something can be said of a file that is not open.
+    fn has_lasting_names(&self) -> bool {
+        self.identity == Identity::Path || self.has_births || Self::UNIQUE.contains(&self.kind.as_str())
+    }
+
+    /// Whether something can be said of names for a time: of files that are named for good, by a clock that is known.
+    pub(crate) fn has_timed_names(&self) -> bool {
+        self.has_lasting_names() && (self.measured || self.is_local())
+    }
+
+    /// Whether the file system is this machine's own.
+    pub(crate) fn is_local(&self) -> bool {
+        Self::LOCAL.contains(&self.kind.as_str())
     }
 
     /// What weakens a promise here, one sentence each.
@@ -73,6 +102,11 @@ impl Below {
         if self.identity == Identity::Path {
             said.push(format!(
                 "{kind} has no file numbers that all clients share: a file is its path, a renamed file is read anew"
+            ));
+        }
+        if !self.has_lasting_names() {
+            said.push(format!(
+                "{kind} gives the numbers of files again, and no times of birth: under sealed and age=T no name comes from the bank"
             ));
         }
         if !self.clocks.has_changed {
@@ -88,6 +122,9 @@ impl Below {
         }
         if !self.measured {
             said.push("the directory cannot be written, so its times were not measured: the worst is taken".to_owned());
+        }
+        if self.has_lasting_names() && !self.has_timed_names() {
+            said.push("its clock is not known: under sealed and age=T no name comes from the bank".to_owned());
         }
         said
     }
@@ -190,4 +227,21 @@ impl Drop for Scratch<'_> {
 /// A descriptor of the directory that stays what it is when a mount covers its path.
 pub(crate) fn hold(root: &Path) -> rustix::io::Result<std::os::fd::OwnedFd> {
     rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, rustix::fs::Mode::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_said_for_a_time_where_files_are_named_for_good_and_the_clock_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let local = Below::look(folder.path()).unwrap();
+        let is = |kind: &str, has_births: bool, measured: bool| {
+            Below { kind: kind.to_owned(), has_births, measured, ..local.clone() }.has_timed_names()
+        };
+        assert!(is("ext4", true, true) && is("ext4", true, false), "its clock is this machine's");
+        assert!(!is("ext4", false, true) && !is("nfs4", false, true), "numbers are given again");
+        assert!(is("ceph", false, true) && !is("ceph", false, false));
+    }
 }

@@ -15,6 +15,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FileType, OFlags, Stat, fstat};
+use rustix::time::{ClockId, clock_gettime};
 use verbena_bank::{
     After, Attributes, BlockKey, BlockSize, Blocks, Clocks, Direct, End, FileKey, Name, Opening, Read, Removed, Rules,
     Stamp, Time, decide,
@@ -24,7 +25,7 @@ use crate::below::{Below, Identity};
 use crate::explain::LastAccess;
 use crate::files::read_at;
 use crate::handles::Handle;
-use crate::names::{Names, attributes_of};
+use crate::names::Names;
 use crate::nodes::{Node, path_inside};
 use crate::promise::Promise;
 use crate::purge::Distrusted;
@@ -41,23 +42,29 @@ pub(crate) enum Pages {
     Keep,
 }
 
-/// When a request arrived, by our clock.
+/// When a request arrived, by our clocks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival(Time);
+pub(crate) struct Arrival {
+    time: Time,
+    since_start: Time,
+}
 
 impl Arrival {
     pub(crate) fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Arrival(since.as_nanos() as Time)
+        let start = clock_gettime(ClockId::Boottime);
+        let since_start = Time::from(start.tv_sec) * 1_000_000_000 + Time::from(start.tv_nsec);
+        Arrival { time: since.as_nanos() as Time, since_start }
     }
 
+    /// Nanoseconds since 1970.
     pub(crate) fn time(self) -> Time {
-        self.0
+        self.time
     }
 
-    /// Since 1970; enough until the year 2554.
-    pub(crate) fn nanoseconds(self) -> u64 {
-        u64::try_from(self.0).unwrap_or(0)
+    /// Nanoseconds since the machine started. No clock that is set changes it.
+    pub(crate) fn since_start(self) -> Time {
+        self.since_start
     }
 }
 
@@ -170,7 +177,7 @@ impl Cache {
             writes: flags.intersects(OFlags::WRONLY | OFlags::RDWR),
             writers: node.state.writers(),
             has_identity: identity.is_some(),
-            settled: now.is_settled(arrived.0, self.below.clocks),
+            settled: now.is_settled(arrived.time, self.below.clocks),
             direct: flags.contains(OFlags::DIRECT),
         };
         let (None, Some(identity)) = (decide(&opening, self.rules), identity) else {
@@ -326,6 +333,23 @@ impl Cache {
     }
 }
 
+/// What a look below says of a file.
+pub(crate) fn attributes_of(stat: &Stat) -> Attributes {
+    Attributes {
+        mode: stat.st_mode,
+        links: stat.st_nlink,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        device: stat.st_rdev,
+        size: stat.st_size as u64,
+        blocks: stat.st_blocks as u64,
+        block_size: stat.st_blksize as u32,
+        accessed: (stat.st_atime, stat.st_atime_nsec as u32),
+        modified: (stat.st_mtime, stat.st_mtime_nsec as u32),
+        changed: (stat.st_ctime, stat.st_ctime_nsec as u32),
+    }
+}
+
 /// What a look below says of a file's version.
 pub(crate) fn stamp(stat: &Stat, clocks: Clocks) -> Stamp {
     stamp_of(&attributes_of(stat), clocks)
@@ -333,11 +357,15 @@ pub(crate) fn stamp(stat: &Stat, clocks: Clocks) -> Stamp {
 
 /// A stamp counts to the grain of its file system's times only.
 pub(crate) fn stamp_of(told: &Attributes, clocks: Clocks) -> Stamp {
-    let time = |(seconds, nanoseconds): (i64, u32)| Time::from(seconds) * 1_000_000_000 + Time::from(nanoseconds);
     let coarse = |time: Time| if clocks.grain >= 1_000_000_000 { time - time.rem_euclid(clocks.grain) } else { time };
-    let modified = coarse(time(told.modified));
-    let changed = if clocks.has_changed { coarse(time(told.changed)) } else { modified };
+    let modified = coarse(nanoseconds(told.modified));
+    let changed = if clocks.has_changed { coarse(nanoseconds(told.changed)) } else { modified };
     Stamp { modified, changed, size: told.size }
+}
+
+/// A time in seconds and nanoseconds, in nanoseconds.
+pub(crate) fn nanoseconds((seconds, nanoseconds): (i64, u32)) -> Time {
+    Time::from(seconds) * 1_000_000_000 + Time::from(nanoseconds)
 }
 
 fn fill(blocks: &Blocks, queue: &Receiver<Work>) {

@@ -20,7 +20,7 @@ use crate::explain::{EXPLAIN, LastAccess};
 use crate::handles::{Handle, Handles};
 use crate::locks::Locks;
 use crate::lookups::FileLookup;
-use crate::nodes::{Node, Nodes, ROOT, path_of};
+use crate::nodes::{Naming, Node, NodeKey, Nodes, ROOT, path_of};
 use crate::status::{STATUS, status_text};
 
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
@@ -71,7 +71,7 @@ impl Files {
         believes: bool,
     ) -> Result<Self> {
         Ok(Files {
-            nodes: Nodes::new(root, names.as_ref().is_some_and(crate::names::Names::are_paths))?,
+            nodes: Nodes::new(root, names.as_ref().map_or(Naming::Number, crate::names::Names::naming))?,
             handles: Handles::default(),
             locks: Locks::default(),
             cache,
@@ -108,13 +108,20 @@ impl Files {
     }
 
     /// The same for a file that had a name until now, or has it from now on. Of a directory that is its path, all paths below change.
-    fn changed_name(&self, parent: &Node, name: &OsStr, found: Option<((u64, u64), FileType)>) {
-        if let (Some(names), Some((key, kind))) = (&self.names, found) {
-            if names.are_paths() && kind == FileType::Directory {
-                names.distrust();
-            }
-            names.changed_name(parent, name, key);
+    fn changed_name(&self, parent: &Node, name: &OsStr, found: Result<Option<(NodeKey, FileType)>>) {
+        let Some(names) = &self.names else { return };
+        match found {
+            Ok(Some((_, FileType::Directory))) if names.naming() == Naming::Path => names.distrust(),
+            Ok(Some((key, _))) => names.changed_name(parent, name, key),
+            Ok(None) => {}
+            // Which file it was is not known.
+            Err(_) => names.distrust(),
         }
+    }
+
+    /// The directory in which the kernel knows a file.
+    pub(crate) fn parent(&self, node: &Node) -> Option<Arc<Node>> {
+        self.nodes.node(node.place()?.0).ok()
     }
 
     pub(crate) fn change(&self, caller: Caller, id: u64, handle: Option<u64>, change: &Change) -> Result<FileLookup> {
@@ -208,8 +215,8 @@ impl Files {
         let removed = rustix::fs::unlinkat(parent.fd()?, name, flags);
         self.changed(&parent);
         self.changed_name(&parent, name, gone);
-        if let (Some((key, _)), Ok(())) = (gone, &removed) {
-            self.nodes.moved(key, None);
+        if removed.is_ok() {
+            self.nodes.moved((parent.id, name), None, false);
         }
         removed
     }
@@ -235,9 +242,8 @@ impl Files {
         self.changed_name(&new_parent, new_name, moved[0]);
         self.changed_name(&parent, name, moved[1]);
         if renamed.is_ok() {
-            let exchanged = flags.contains(RenameFlags::EXCHANGE).then_some((parent.id, name));
-            moved[1].into_iter().for_each(|(key, _)| self.nodes.moved(key, exchanged));
-            moved[0].into_iter().for_each(|(key, _)| self.nodes.moved(key, Some((new_parent.id, new_name))));
+            let to = Some((new_parent.id, new_name));
+            self.nodes.moved((parent.id, name), to, flags.contains(RenameFlags::EXCHANGE));
         }
         renamed
     }

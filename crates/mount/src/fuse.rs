@@ -77,7 +77,9 @@ impl Fuse {
 
     /// How long the kernel may believe what was said of a file.
     fn believed(&self, found: &FileLookup, arrived: Instant) -> Duration {
-        found.left.unwrap_or_else(|| left(self.believed, arrived))
+        found
+            .until
+            .map_or_else(|| left(self.believed, arrived), |until| until.saturating_duration_since(Instant::now()))
     }
 
     fn told(&self, reply: ReplyAttr, arrived: Instant, found: FileLookup) {
@@ -127,7 +129,9 @@ impl fuser::Filesystem for Fuse {
             }
             found => answer!(reply, found, |reply: ReplyEntry, found| match found {
                 NameLookup::File(found) => self.entry(reply, arrived, found),
-                NameLookup::Missing(left) => reply.entry(&left, &absent(), NO_GENERATION),
+                NameLookup::Missing(until) => {
+                    reply.entry(&until.saturating_duration_since(Instant::now()), &absent(), NO_GENERATION);
+                }
             }),
         }
     }

@@ -3,18 +3,18 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 use rustix::fs::{FileType, OFlags, Stat, fstat, listxattr, readlinkat};
 use rustix::io::Errno;
 use verbena_bank::{Attributes, Listing, NameEntry, Time};
 
-use crate::cache::Arrival;
+use crate::cache::{Arrival, attributes_of};
 use crate::caller::Caller;
 use crate::files::{Files, Result};
 use crate::handles::{DirectoryNames, Entry, Handle};
-use crate::names::{Collector, NameAnswer, NameKind, Names, attributes_of};
-use crate::nodes::Node;
+use crate::names::{Collector, NameAnswer, NameKind, Names};
+use crate::nodes::{Naming, Node, NodeKey};
 
 /// A file that the kernel knows once more.
 #[derive(Clone, Copy, Debug)]
@@ -24,22 +24,22 @@ pub(crate) struct FileLookup {
     /// The number that programs see, where it was looked at without its name.
     pub(crate) number: u64,
     pub(crate) attributes: Attributes,
-    /// How long this counts, if that is not what the promise says of an answer from below.
-    pub(crate) left: Option<Duration>,
+    /// Until when this counts, if that is not what the promise says of an answer from below.
+    pub(crate) until: Option<Instant>,
 }
 
 /// What a name leads to.
 pub(crate) enum NameLookup {
     File(FileLookup),
-    /// To nothing, for this long.
-    Missing(Duration),
+    /// To nothing, until then.
+    Missing(Instant),
 }
 
 /// From where it is known what a name of a listing leads to.
 enum Source {
     /// The name alone is known.
     Name,
-    Below(Stat),
+    Below(Stat, Option<NodeKey>),
     /// From an earlier listing, which was taken then.
     Said(NameEntry, Time),
 }
@@ -68,7 +68,7 @@ fn is_dot(name: &OsStr) -> bool {
 
 impl FileLookup {
     pub(crate) fn below(node: &Node, stat: &Stat) -> Self {
-        FileLookup { id: node.id, number: node.number(stat.st_ino), attributes: attributes_of(stat), left: None }
+        FileLookup { id: node.id, number: node.number(stat.st_ino), attributes: attributes_of(stat), until: None }
     }
 }
 
@@ -78,9 +78,8 @@ impl Files {
         self.names.as_ref().filter(|names| names.has_ages())
     }
 
-    fn said(&self, names: &Names, node: &Node) -> Option<(NameEntry, Duration)> {
-        let parent = node.place().and_then(|(parent, _)| self.nodes.node(parent).ok());
-        names.said(node, parent.as_deref())
+    fn said(&self, names: &Names, node: &Node) -> Option<(NameEntry, Instant)> {
+        names.said(node, self.parent(node).as_deref())
     }
 
     /// What an extended attribute is answered with that a file surely does not have.
@@ -96,23 +95,30 @@ impl Files {
         self.timed_names().is_some_and(|names| names.all_may_search(node))
     }
 
-    /// The file of a name that is about to go, or to lead elsewhere, lives on where it is used. Says which it is, where the bank may say something of it.
-    pub(crate) fn hold(&self, parent: &Node, name: &OsStr) -> Option<((u64, u64), FileType)> {
-        self.timed_names().and_then(|_| self.nodes.hold(parent, name).ok())
+    /// The file of a name that is about to go, or to lead elsewhere, lives on where it is used. Says which it is, if there is one and the bank may say something of it.
+    pub(crate) fn hold(&self, parent: &Node, name: &OsStr) -> Result<Option<(NodeKey, FileType)>> {
+        if self.timed_names().is_none() {
+            return Ok(None);
+        }
+        match self.nodes.hold(parent, name) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     pub(crate) fn look_up(&self, caller: Caller, parent: u64, name: &OsStr) -> Result<NameLookup> {
         let parent = self.nodes.node(parent)?;
         if let Some(names) = self.timed_names() {
             match names.find(&parent, name) {
-                NameAnswer::Entry(entry, left) => {
-                    if let Some(found) = self.known(names, &parent, &entry, left) {
+                NameAnswer::Entry(entry, until) => {
+                    if let Some(found) = self.known(names, &parent, &entry, until) {
                         return Ok(NameLookup::File(found));
                     }
                 }
-                NameAnswer::Missing(left) => {
+                NameAnswer::Missing(until) => {
                     names.count(NameKind::Missing, true);
-                    return Ok(NameLookup::Missing(left));
+                    return Ok(NameLookup::Missing(until));
                 }
                 NameAnswer::Unknown => {}
             }
@@ -128,16 +134,16 @@ impl Files {
     }
 
     /// A name of a listing that the bank gave, if what it says of the file may be so.
-    fn known(&self, names: &Names, parent: &Arc<Node>, entry: &NameEntry, left: Duration) -> Option<FileLookup> {
+    fn known(&self, names: &Names, parent: &Arc<Node>, entry: &NameEntry, until: Instant) -> Option<FileLookup> {
         let (attributes, by) = (entry.attributes?, names.named_by(entry)?);
         let name = OsStr::from_bytes(&entry.name);
         if self.nodes.known_by(parent, name, by).is_some_and(|node| !names.agrees(&node, &attributes)) {
             return None;
         }
-        let node = self.nodes.name(parent, name, by, FileType::from_raw_mode(entry.kind));
+        let node = self.nodes.name(parent, name, by, FileType::from_raw_mode(entry.kind))?;
         node.stands(parent.id, name);
         names.count(NameKind::Name, true);
-        Some(FileLookup { id: node.id, number: node.number(entry.number), attributes, left: Some(left) })
+        Some(FileLookup { id: node.id, number: node.number(entry.number), attributes, until: Some(until) })
     }
 
     /// What has a name below.
@@ -145,15 +151,19 @@ impl Files {
         Ok(self.find_below(parent, name)?.0)
     }
 
-    fn find_below(&self, parent: &Node, name: &OsStr) -> Result<(FileLookup, Stat)> {
+    fn find_below(&self, parent: &Node, name: &OsStr) -> Result<(FileLookup, Source)> {
         let (node, stat) = self.nodes.look_up(parent, name)?;
+        if let Some(cache) = &self.cache {
+            // What a listing says of it from another state is not taken for it.
+            cache.observe(&node, &stat);
+        }
         if self.believes {
             node.stands(parent.id, name);
         }
         if let Some(names) = self.timed_names() {
             names.count(NameKind::Name, false);
         }
-        Ok((FileLookup::below(&node, &stat), stat))
+        Ok((FileLookup::below(&node, &stat), Source::Below(stat, node.key())))
     }
 
     pub(crate) fn stat(&self, id: u64) -> Result<FileLookup> {
@@ -161,8 +171,8 @@ impl Files {
         if let Some(names) = self.timed_names() {
             let said = self.said(names, &node);
             names.count(NameKind::Attributes, said.is_some());
-            if let Some((NameEntry { number, attributes: Some(attributes), .. }, left)) = said {
-                return Ok(FileLookup { id, number: node.number(number), attributes, left: Some(left) });
+            if let Some((NameEntry { number, attributes: Some(attributes), .. }, until)) = said {
+                return Ok(FileLookup { id, number: node.number(number), attributes, until: Some(until) });
             }
         }
         let fd = node.fd()?;
@@ -177,8 +187,7 @@ impl Files {
     pub(crate) fn read_link(&self, id: u64) -> Result<Vec<u8>> {
         let node = self.nodes.node(id)?;
         if let Some(names) = self.timed_names() {
-            let parent = node.place().and_then(|(parent, _)| self.nodes.node(parent).ok());
-            let target = parent.and_then(|parent| names.target(&node, &parent));
+            let target = self.parent(&node).and_then(|parent| names.target(&node, &parent));
             names.count(NameKind::Link, target.is_some());
             if let Some(target) = target {
                 return Ok(target);
@@ -250,7 +259,7 @@ impl Files {
                 (None, Source::Name)
             } else {
                 match self.find_below(&handle.node, name) {
-                    Ok((found, stat)) => (Some(found), Source::Below(stat)),
+                    Ok((found, source)) => (Some(found), source),
                     // Gone since it was listed.
                     Err(Errno::NOENT) => return Ok(false),
                     Err(_) => {
@@ -301,7 +310,7 @@ impl Files {
                 Some(FileLookup { id: number, ..self.stat(node.id)? })
             } else {
                 let said =
-                    names.entry(node, known, name).and_then(|(entry, left)| self.known(names, node, &entry, left));
+                    names.entry(node, known, name).and_then(|(entry, until)| self.known(names, node, &entry, until));
                 match said.map_or_else(|| self.find(node, name), Ok) {
                     Ok(found) => Some(found),
                     // Gone since it was listed.
@@ -325,12 +334,13 @@ impl Files {
         finds: bool,
     ) -> Option<(Option<FileLookup>, Source)> {
         let names = self.timed_names()?;
-        let (entry, left) = names.entry(node, said, listed.name())?;
-        // Where a file has a number, another one is another file.
-        if !names.are_paths() && entry.number != listed.number {
+        let (entry, until) = names.entry(node, said, listed.name())?;
+        // Where a file has a number, another one is another file; so is one of another kind. Not every file system lists kinds.
+        let is_kind = [FileType::from_raw_mode(entry.kind), FileType::Unknown].contains(&listed.kind);
+        if !is_kind || names.naming() != Naming::Path && entry.number != listed.number {
             return None;
         }
-        let file = if finds { Some(self.known(names, node, &entry, left)?) } else { None };
+        let file = if finds { Some(self.known(names, node, &entry, until)?) } else { None };
         Some((file, Source::Said(entry, said.taken)))
     }
 
@@ -353,15 +363,15 @@ impl Files {
         let fd = handle.fd()?;
         handle.node.asked();
         let stat = fstat(fd)?;
-        Ok(names.collect(arrived, &stat, || extended(&handle.node)))
+        Ok(names.collect(arrived, &handle.node, &stat, || extended(&handle.node)))
     }
 
     /// One more name of a directory that is listed below. Says whether it can be kept as a whole still.
     fn collected(&self, collector: &mut Collector, handle: &Handle, listed: &ListedName<'_>, source: Source) -> bool {
         let Some(names) = &self.names else { return false };
-        let stat = match &source {
-            Source::Name => None,
-            Source::Below(stat) => Some(stat),
+        let (stat, key) = match &source {
+            Source::Name => (None, None),
+            Source::Below(stat, key) => (Some(stat), *key),
             Source::Said(entry, taken) => {
                 collector.is_from(*taken);
                 return collector.add(entry.clone(), listed.next);
@@ -383,7 +393,8 @@ impl Files {
         };
         let number = stat.map_or(listed.number, |stat| stat.st_ino);
         let name = listed.name.as_bytes().to_vec();
-        let entry = NameEntry { name, number, kind: kind.as_raw_mode(), attributes, target, extended };
+        let born = names.lasting(key, collector.arrived);
+        let entry = NameEntry { name, number, born, kind: kind.as_raw_mode(), attributes, target, extended };
         collector.add(entry, listed.next)
     }
 }

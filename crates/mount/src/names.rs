@@ -14,6 +14,9 @@
 //!
 //! A name is said to this user, who may not be the one who listed the directory. So either everyone may list and search it, by its mode, or it is opened below once.
 
+mod clock;
+mod kind;
+mod rights;
 mod table;
 
 use std::ffi::OsStr;
@@ -25,40 +28,25 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FileType, OFlags, Stat};
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use verbena_bank::{Attributes, BlockKey, BlockSize, Blocks, Clocks, Listing, ListingHead, NameEntry, Rules, Time};
 
 use crate::below::{Below, Identity};
-use crate::cache::{Arrival, Work, stamp, stamp_of};
-use crate::nodes::{NamedBy, Node, path_inside};
+use crate::cache::{Arrival, Work, attributes_of, nanoseconds, stamp, stamp_of};
+use crate::nodes::{NamedBy, Naming, Node, NodeKey, path_inside};
 use crate::promise::Promise;
+use clock::Clock;
+pub(crate) use kind::NameKind;
 pub(crate) use table::Collector;
 use table::{Changes, Slot, Table};
 
-/// The kinds of what is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NameKind {
-    /// A name that is there, and the attributes of its file.
-    Name,
-    /// A name that is missing.
-    Missing,
-    /// Attributes alone.
-    Attributes,
-    /// All names of a directory.
-    Listing,
-    /// Where a link leads.
-    Link,
-    /// Extended attributes that a file does not have, or the names of those that it has.
-    Extended,
-}
-
 /// What is known of a name.
 pub(crate) enum NameAnswer {
-    /// It is there. The kernel may believe it for this long.
-    Entry(NameEntry, Duration),
-    /// It is missing, for this long.
-    Missing(Duration),
+    /// It is there. The kernel may believe it until then.
+    Entry(Box<NameEntry>, Instant),
+    /// It is missing, until then.
+    Missing(Instant),
     /// The file system below has to be asked.
     Unknown,
 }
@@ -69,10 +57,13 @@ pub(crate) struct Names {
     blocks: Arc<Blocks>,
     size: BlockSize,
     rules: Rules,
+    /// Of the file system's times.
     clocks: Clocks,
-    /// By how much our clock can be behind the file system's.
-    behind: Time,
+    /// Of the times of listings.
+    clock: Clock,
     device: u64,
+    /// Whether a file is its number and its time of birth, rather than the number alone.
+    by_birth: bool,
     /// The directory below, where a file is its path.
     root: Option<PathBuf>,
     work: SyncSender<Work>,
@@ -83,29 +74,6 @@ pub(crate) struct Names {
     table: Mutex<Table>,
     changes: Mutex<Changes>,
     counts: [[AtomicU64; 2]; NameKind::ALL.len()],
-}
-
-impl NameKind {
-    pub(crate) const ALL: [NameKind; 6] = [
-        NameKind::Name,
-        NameKind::Missing,
-        NameKind::Attributes,
-        NameKind::Listing,
-        NameKind::Link,
-        NameKind::Extended,
-    ];
-
-    /// Its part of the names of its counters.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            NameKind::Name => "name",
-            NameKind::Missing => "missing",
-            NameKind::Attributes => "attribute",
-            NameKind::Listing => "listing",
-            NameKind::Link => "link",
-            NameKind::Extended => "xattr",
-        }
-    }
 }
 
 impl Names {
@@ -130,13 +98,17 @@ impl Names {
         if believed.is_none() && !below.clocks.has_changed {
             return None;
         }
+        if believed.is_some() && !below.has_timed_names() {
+            return None;
+        }
         Some(Names {
             blocks,
             size,
             rules,
             clocks: below.clocks,
-            behind: below.behind,
+            clock: Clock::new(below),
             device: below.device,
+            by_birth: below.has_births && believed.is_some(),
             root: (below.identity == Identity::Path).then(|| below.root.clone()),
             work,
             believed,
@@ -167,30 +139,34 @@ impl Names {
         self.table().bytes
     }
 
-    /// Whether a file is its path here.
-    pub(crate) fn are_paths(&self) -> bool {
-        self.root.is_some()
+    /// What a file is here.
+    pub(crate) fn naming(&self) -> Naming {
+        match self.root {
+            Some(_) => Naming::Path,
+            None if self.by_birth => Naming::Birth,
+            None => Naming::Number,
+        }
     }
 
     /// What names a file for all clients of the volume, if anything does (rule B3).
     fn identity(&self, node: &Node) -> Option<Vec<u8>> {
         match &self.root {
             Some(root) => {
-                let is_inside = node.key().is_none_or(|(device, _)| device == self.device);
+                let is_inside = node.key().is_none_or(|key| key.device == self.device);
                 node.path_inside(root).filter(|_| is_inside).map(|path| of_path(&path))
             }
-            None => node.key().and_then(|key| self.of_number(key)),
+            None => node.key().and_then(|key| self.of_key(key)),
         }
     }
 
     /// The same, of a file in a directory.
-    fn inner(&self, directory: &Node, name: &[u8], number: u64) -> Option<Vec<u8>> {
+    fn inner(&self, directory: &Node, name: &[u8], key: NodeKey) -> Option<Vec<u8>> {
         match &self.root {
             Some(root) => Some(match name {
                 b"." => of_path(&directory.path_inside(root)?),
                 name => of_path(&[&directory.path_inside(root)?[..], b"/", name].concat()),
             }),
-            None => self.of_number((self.device, number)),
+            None => self.of_key(key),
         }
     }
 
@@ -198,37 +174,53 @@ impl Names {
     fn of_open(&self, fd: &OwnedFd, stat: &Stat) -> Option<Vec<u8>> {
         match &self.root {
             Some(root) => path_inside(fd, root).map(|path| of_path(&path)),
-            None => self.of_number((stat.st_dev, stat.st_ino)),
+            None => self.of_key(NodeKey::of(fd, stat, self.by_birth)),
         }
     }
 
-    fn of_number(&self, (device, number): (u64, u64)) -> Option<Vec<u8>> {
-        (device == self.device).then(|| [&b"n"[..], &number.to_le_bytes()].concat())
+    fn of_key(&self, NodeKey { device, number, born }: NodeKey) -> Option<Vec<u8>> {
+        let (seconds, nanoseconds) = if self.by_birth { born? } else { (0, 0) };
+        let parts = [&b"n"[..], &number.to_le_bytes(), &seconds.to_le_bytes(), &nanoseconds.to_le_bytes()];
+        (device == self.device).then(|| parts.concat())
+    }
+
+    /// What names the file of an entry by its number.
+    fn key(&self, entry: &NameEntry) -> NodeKey {
+        NodeKey { device: self.device, number: entry.number, born: entry.born }
     }
 
     /// This mount changed a file, or the names of a directory: what was said of it before counts no more.
     pub(crate) fn changed(&self, node: &Node) {
-        self.changed_file(self.identity(node));
+        if node.key().is_none_or(|key| key.device == self.device) {
+            self.changed_file(self.identity(node));
+        }
     }
 
     /// The same for a file that has a name, or had it until now.
-    pub(crate) fn changed_name(&self, directory: &Node, name: &OsStr, (device, number): (u64, u64)) {
-        if device == self.device {
-            self.changed_file(self.inner(directory, name.as_bytes(), number));
+    pub(crate) fn changed_name(&self, directory: &Node, name: &OsStr, key: NodeKey) {
+        if key.device == self.device {
+            self.changed_file(self.inner(directory, name.as_bytes(), key));
         }
     }
 
     fn changed_file(&self, file: Option<Vec<u8>>) {
-        let Some(file) = file else { return };
-        let now = now();
-        let believed = self.believed.unwrap_or_default().as_nanos() as Time;
-        let forgotten = now - believed - 2 * (self.clocks.ahead + self.behind);
-        self.changes().add(file, now, forgotten);
+        let now = self.clock.now();
+        match file {
+            Some(file) => {
+                let believed = self.believed.unwrap_or_default().as_nanos() as Time;
+                let forgotten = now - believed - 2 * (self.clock.ahead + self.clock.behind);
+                self.changes().add(file, now, forgotten);
+            }
+            // Its path is not known, and a listing may have it.
+            None if self.naming() == Naming::Path => self.distrust(),
+            // Without a time of birth it is in no listing.
+            None => {}
+        }
     }
 
     /// Nothing that was said of any name before counts any more.
     pub(crate) fn distrust(&self) {
-        *self.changes() = Changes::all(now());
+        *self.changes() = Changes::all(self.clock.now());
         *self.table() = Table::default();
     }
 
@@ -245,22 +237,29 @@ impl Names {
 
     /// What is known of a name in a directory.
     pub(crate) fn find(&self, parent: &Node, name: &OsStr) -> NameAnswer {
-        let Some((listing, age)) = self.listing(parent, true) else { return NameAnswer::Unknown };
+        let Some((listing, until)) = self.listing(parent, true) else { return NameAnswer::Unknown };
         match listing.entry(name.as_bytes()) {
             Some(_) => self
                 .entry(parent, &listing, name)
-                .map_or(NameAnswer::Unknown, |(entry, left)| NameAnswer::Entry(entry, left)),
-            None if self.missed > age => NameAnswer::Missing(self.missed - age),
-            None => NameAnswer::Unknown,
+                .map_or(NameAnswer::Unknown, |(entry, until)| NameAnswer::Entry(Box::new(entry), until)),
+            None => self.are_all_until(until).map_or(NameAnswer::Unknown, NameAnswer::Missing),
         }
     }
 
-    /// An entry of a listing with attributes that count, and for how long they do.
-    pub(crate) fn entry(&self, directory: &Node, listing: &Listing, name: &OsStr) -> Option<(NameEntry, Duration)> {
+    /// When this mount changed the names of a directory last, or found one that leads elsewhere.
+    fn since(&self, directory: &Node) -> Option<Time> {
+        let moved = directory.state.names_since().map_or(0, |moved| self.clock.of(moved));
+        Some(self.changes().of(&self.identity(directory)?).max(moved))
+    }
+
+    /// An entry of a listing with attributes that count, and until when they do.
+    pub(crate) fn entry(&self, directory: &Node, listing: &Listing, name: &OsStr) -> Option<(NameEntry, Instant)> {
         let entry = listing.entry(name.as_bytes()).filter(|entry| entry.attributes.is_some())?;
-        let left = self.believed?.checked_sub(self.age(listing)?)?;
-        let file = self.inner(directory, name.as_bytes(), entry.number)?;
-        self.is_after(listing, self.changes().of(&file)).then(|| (entry.clone(), left))
+        let until = self.until(listing)?;
+        // The name may lead to another file by now.
+        let since = self.since(directory)?;
+        let file = self.inner(directory, name.as_bytes(), self.key(entry))?;
+        self.is_after(listing, self.changes().of(&file).max(since)).then(|| (entry.clone(), until))
     }
 
     /// Whether what a listing says of a file can be what it is now, by what this mount has seen of it.
@@ -274,22 +273,23 @@ impl Names {
         let attributes = entry.attributes?;
         Some(match self.root {
             Some(_) => NamedBy::Path((attributes.modified, attributes.size)),
-            None => NamedBy::Number(self.device, entry.number),
+            None => NamedBy::Number(self.key(entry)),
         })
     }
 
     /// Whether an entry that has the name of a file is of this file.
     fn is_of(&self, entry: &NameEntry, node: &Node) -> bool {
-        self.are_paths() || node.key() == Some((self.device, entry.number))
+        let is_kind = node.kind == FileType::from_raw_mode(entry.kind);
+        is_kind && (self.naming() == Naming::Path || node.key() == Some(self.key(entry)))
     }
 
     /// What listings in memory say of a file that the kernel knows.
-    pub(crate) fn said(&self, node: &Node, parent: Option<&Node>) -> Option<(NameEntry, Duration)> {
+    pub(crate) fn said(&self, node: &Node, parent: Option<&Node>) -> Option<(NameEntry, Instant)> {
         let found = |directory: &Node, name: &OsStr| {
             let (listing, _) = self.listing(directory, false)?;
-            let (entry, left) = self.entry(directory, &listing, name)?;
+            let (entry, until) = self.entry(directory, &listing, name)?;
             let agrees = entry.attributes.is_some_and(|attributes| self.agrees(node, &attributes));
-            (agrees && self.is_of(&entry, node)).then_some((entry, left))
+            (agrees && self.is_of(&entry, node)).then_some((entry, until))
         };
         if node.kind == FileType::Directory
             && let Some(own) = found(node, OsStr::new("."))
@@ -324,9 +324,9 @@ impl Names {
         node: &Node,
         look: impl FnOnce() -> Result<Stat, E>,
     ) -> Result<Option<(Arc<Listing>, bool)>, E> {
-        let Some((listing, age)) = self.listing(node, true) else { return Ok(None) };
+        let Some((listing, until)) = self.listing(node, true) else { return Ok(None) };
         let are_all = match listing.version {
-            _ if self.missed > age => true,
+            _ if self.are_all_until(until).is_some() => true,
             // The version says nothing where it can be set back.
             Some(version) if self.clocks.has_changed => stamp(&look()?, self.clocks) == version,
             _ => false,
@@ -339,13 +339,17 @@ impl Names {
         let directory = self.of_open(fd, stat).filter(|_| self.believed.is_none())?;
         let version = stamp(stat, self.clocks);
         let key = Listing::head_key(&directory, Some(version), self.size, self.rules);
-        self.fetch(&directory, &key, |listing| listing.version == Some(version)).map(Arc::new)
+        // What was purged counts no more, although a daemon may bring it back.
+        let since = self.changes().of_all();
+        let counts = |listing: &Listing| listing.version == Some(version) && self.is_after(listing, since);
+        self.fetch(&directory, &key, counts).map(Arc::new)
     }
 
     /// Begins to list a directory below, of which `stat` was looked at after the request arrived. `extended` asks for the names of its extended attributes.
     pub(crate) fn collect(
         &self,
         arrived: Arrival,
+        node: &Node,
         stat: &Stat,
         extended: impl FnOnce() -> Option<Vec<u8>>,
     ) -> Option<Collector> {
@@ -358,15 +362,29 @@ impl Names {
         if self.believed.is_none() && version.is_none() {
             return None;
         }
+        let born = self.lasting(node.key(), arrived);
+        // The next directory with its number could be born in the same moment.
+        if self.by_birth && born.is_none() {
+            return None;
+        }
         let own = NameEntry {
             name: b".".to_vec(),
             number: stat.st_ino,
+            born,
             kind: FileType::Directory.as_raw_mode(),
             attributes: Some(attributes_of(stat)),
             target: None,
             extended: self.believed.and_then(|_| extended()),
         };
-        Some(Collector::new(arrived, version, own))
+        // At the earliest.
+        let taken = self.clock.at(arrived) - self.clock.ahead;
+        Some(Collector::new(arrived, taken, version, own))
+    }
+
+    /// When a file was born, if no later file with its number can be born then.
+    pub(crate) fn lasting(&self, key: Option<NodeKey>, arrived: Arrival) -> Option<(i64, u32)> {
+        let born = key?.born?;
+        (arrived.time() - self.clocks.ahead - nanoseconds(born) > self.clocks.grain).then_some(born)
     }
 
     /// What is said of an entry that was looked up below. Of a file on another device nothing is.
@@ -377,7 +395,7 @@ impl Names {
     /// A directory was listed to its end: the names are kept here, and go into the bank.
     pub(crate) fn keep(&self, node: &Node, collector: Collector) -> bool {
         let Some(directory) = self.identity(node) else { return true };
-        let taken = collector.taken(self.clocks.ahead);
+        let taken = collector.taken();
         let Collector { version, entries, bytes, .. } = collector;
         let listing = Listing::new(taken, version, entries);
         let mut mark = [0; 16];
@@ -395,8 +413,8 @@ impl Names {
         self.work.try_send(Work::Store(blocks)).is_ok()
     }
 
-    /// A listing whose time counts, and its age: from memory, or from the bank if that is to be asked.
-    fn listing(&self, node: &Node, asks: bool) -> Option<(Arc<Listing>, Duration)> {
+    /// A listing whose time counts, and until when: from memory, or from the bank if that is to be asked.
+    fn listing(&self, node: &Node, asks: bool) -> Option<(Arc<Listing>, Instant)> {
         self.believed?;
         let directory = self.identity(node)?;
         let known = match self.table().slots.get(&directory) {
@@ -405,8 +423,7 @@ impl Names {
             _ => None,
         };
         let counts = |listing: &Listing| {
-            let since = self.changes().of(&directory).max(node.state.names_since().into());
-            self.age(listing).is_some() && self.is_after(listing, since)
+            self.until(listing).is_some() && self.since(node).is_some_and(|since| self.is_after(listing, since))
         };
         let listing = match known.filter(|listing| counts(listing)) {
             Some(listing) => listing,
@@ -425,8 +442,8 @@ impl Names {
             }
             None => return None,
         };
-        let age = self.age(&listing)?;
-        self.may_be_said(node, &listing).then_some((listing, age))
+        let until = self.until(&listing)?;
+        self.may_be_said(node, &listing).then_some((listing, until))
     }
 
     /// A listing from the bank, if it counts. What is near may have been replaced in the bank.
@@ -447,31 +464,37 @@ impl Names {
         }
     }
 
-    /// How old a listing may be, if that is young enough. One from the future is of a clock that is wrong.
-    fn age(&self, listing: &Listing) -> Option<Duration> {
-        let age = now() + self.behind - listing.taken;
-        let age = Duration::from_nanos(u64::try_from(age).ok()?);
-        self.believed.filter(|believed| *believed > age).map(|_| age)
+    /// Until when a listing counts, as old as it may be. One from the future is of a clock that is wrong.
+    fn until(&self, listing: &Listing) -> Option<Instant> {
+        let asked = Instant::now();
+        let age = self.clock.now() + self.clock.behind - listing.taken;
+        let left = self.believed?.checked_sub(Duration::from_nanos(u64::try_from(age).ok()?))?;
+        (!left.is_zero()).then(|| asked + left)
+    }
+
+    /// Until when a name that a listing lacks is missing, if the listing itself counts so long.
+    fn are_all_until(&self, until: Instant) -> Option<Instant> {
+        let earlier = self.believed?.saturating_sub(self.missed);
+        until.checked_sub(earlier).filter(|until| *until > Instant::now())
     }
 
     /// Whether a listing was surely taken later than a time of our clock.
     fn is_after(&self, listing: &Listing, time: Time) -> bool {
-        listing.taken > time + self.behind
+        listing.taken > time + self.clock.behind
     }
 
     /// Whether everyone may list and search a directory, by what is known of it.
     pub(crate) fn all_may_search(&self, node: &Node) -> bool {
-        node.kind == FileType::Directory
-            && self.listing(node, true).is_some_and(|(listing, _)| listing.entry(b".").is_some_and(all_may_search))
+        let has = |listing: &Listing| listing.entry(b".").is_some_and(rights::all_may_search);
+        let is_directory = node.kind == FileType::Directory;
+        is_directory && self.listing(node, true).is_some_and(|(listing, _)| has(&listing))
     }
 
     /// Whether the names of a directory may be said to this user.
     fn may_be_said(&self, node: &Node, listing: &Listing) -> bool {
         let (Some(own), Some(believed)) = (listing.entry(b"."), self.believed) else { return false };
-        // By the mode, each user who may list it may search it too; an open below tells whether this one may.
-        all_may_search(own)
-            || own.attributes.is_some_and(|own| own.mode & ALL_READ == (own.mode & ALL_SEARCH) << 2)
-                && node.state.may_list(believed, || node.open(OFlags::RDONLY | OFlags::DIRECTORY).is_ok())
+        rights::all_may_search(own)
+            || rights::lists_as_it_searches(own) && node.state.may_list(believed, || rights::may_list(node))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -483,44 +506,11 @@ impl Names {
     }
 }
 
-/// The attribute that holds a file's access rights beyond its mode.
-const RIGHTS: &[u8] = b"system.posix_acl_access";
-const ALL_READ: u32 = 0o444;
-const ALL_SEARCH: u32 = 0o111;
-
-/// Whether everyone may list and search a directory: by its mode, to which nothing is added.
-fn all_may_search(own: &NameEntry) -> bool {
-    let has_rights = has_name(own.extended.as_deref(), RIGHTS) != Some(false);
-    let is_open = |own: Attributes| own.mode & (ALL_READ | ALL_SEARCH) == ALL_READ | ALL_SEARCH;
-    !has_rights && own.attributes.is_some_and(is_open)
-}
-
 /// Whether a name is in a list of names, if there is a list.
 fn has_name(list: Option<&[u8]>, name: &[u8]) -> Option<bool> {
     list.map(|list| list.split(|byte| *byte == 0).any(|one| one == name))
 }
 
-fn now() -> Time {
-    Arrival::now().time()
-}
-
 fn of_path(path: &[u8]) -> Vec<u8> {
     [b"p", path].concat()
-}
-
-/// What a look below says of a file.
-pub(crate) fn attributes_of(stat: &Stat) -> Attributes {
-    Attributes {
-        mode: stat.st_mode,
-        links: stat.st_nlink,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-        device: stat.st_rdev,
-        size: stat.st_size as u64,
-        blocks: stat.st_blocks as u64,
-        block_size: stat.st_blksize as u32,
-        accessed: (stat.st_atime, stat.st_atime_nsec as u32),
-        modified: (stat.st_mtime, stat.st_mtime_nsec as u32),
-        changed: (stat.st_ctime, stat.st_ctime_nsec as u32),
-    }
 }

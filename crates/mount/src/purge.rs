@@ -191,7 +191,7 @@ impl Purge<'_> {
         }
         if is_all {
             self.files.nodes.all().iter().for_each(|node| self.end(node));
-        } else if let Some(node) = self.files.nodes.known(stat.st_dev, stat.st_ino) {
+        } else if let Some(node) = self.files.nodes.found(self.files.nodes.key(fd, stat)) {
             self.end(&node);
         }
     }
@@ -202,7 +202,7 @@ impl Purge<'_> {
         }
         let directory = openat(fd, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let directory = Arc::new(directory);
-        let known = self.files.nodes.known(stat.st_dev, stat.st_ino);
+        let known = self.files.nodes.found(self.files.nodes.key(fd, stat));
         for entry in Dir::read_from(&directory)? {
             let entry = entry?;
             let name = entry.file_name().to_owned();

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use verbena_bank::{Rules, Stamp};
 
-use crate::cache::Arrival;
 use crate::explain::LastAccess;
 
 /// Counts that decide whether open files may still use the bank.
@@ -19,8 +18,6 @@ pub(crate) struct State {
     locking: AtomicU64,
     /// Raised when another stamp than the last was seen, and at a purge.
     changing: AtomicU64,
-    /// Of a directory: when a name was found to lead elsewhere than was said, in nanoseconds since 1970. 0 is never.
-    moved: AtomicU64,
     seen: Mutex<Seen>,
 }
 
@@ -33,6 +30,8 @@ struct Seen {
     last: Option<LastAccess>,
     /// Of a directory: whether this user may list it, and when that was looked at.
     may_list: Option<(Instant, bool)>,
+    /// Of a directory: when a name was found to lead elsewhere than was said.
+    moved: Option<Instant>,
 }
 
 /// A moment in the life of a file. What was validated in one counts in no other.
@@ -73,12 +72,12 @@ impl State {
 
     /// A name of this directory leads elsewhere than was said: what was said of its names before counts no more.
     pub(crate) fn names_moved(&self) {
-        self.moved.fetch_max(Arrival::now().nanoseconds(), SeqCst);
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).moved = Some(Instant::now());
     }
 
-    /// What was said of the names of this directory counts if it was taken later, in nanoseconds since 1970.
-    pub(crate) fn names_since(&self) -> u64 {
-        self.moved.load(SeqCst)
+    /// What was said of the names of this directory counts if it was taken later.
+    pub(crate) fn names_since(&self) -> Option<Instant> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).moved
     }
 
     /// What the file system below said of the file last, at an open or when it was asked for attributes.
@@ -110,7 +109,7 @@ impl State {
     /// Nothing that was known of the file counts any more.
     pub(crate) fn purged(&self) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        *seen = Seen { last: Some(LastAccess::Purged), ..Seen::default() };
+        *seen = Seen { last: Some(LastAccess::Purged), moved: seen.moved, ..Seen::default() };
         self.changing.fetch_add(1, SeqCst);
     }
 

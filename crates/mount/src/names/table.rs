@@ -11,9 +11,9 @@ use crate::cache::Arrival;
 /// A directory that is being listed below, from start to end.
 #[derive(Debug)]
 pub(crate) struct Collector {
-    arrived: Arrival,
-    /// When the oldest of what it has of an earlier listing was taken, by the file system's clock at the earliest.
-    oldest: Option<Time>,
+    pub(crate) arrived: Arrival,
+    /// From when the oldest of what it has is, at the earliest.
+    taken: Time,
     pub(crate) version: Option<Stamp>,
     /// Where the next part must begin.
     next: u64,
@@ -55,6 +55,11 @@ impl Changes {
     /// All files changed, as far as is known.
     pub(crate) fn all(now: Time) -> Self {
         Changes { some: HashMap::new(), all: now }
+    }
+
+    /// When all files changed last.
+    pub(crate) fn of_all(&self) -> Time {
+        self.all
     }
 
     /// Changes from before `forgotten` need not be known: no listing is that old.
@@ -100,8 +105,8 @@ impl Slot {
 
 impl Collector {
     /// Of a directory whose own entry this is.
-    pub(crate) fn new(arrived: Arrival, version: Option<Stamp>, own: NameEntry) -> Self {
-        Collector { arrived, oldest: None, version, next: 0, bytes: own.bytes(), entries: vec![own] }
+    pub(crate) fn new(arrived: Arrival, taken: Time, version: Option<Stamp>, own: NameEntry) -> Self {
+        Collector { arrived, taken, version, next: 0, bytes: own.bytes(), entries: vec![own] }
     }
 
     /// The part that begins at `offset` belongs to it, if it follows what came before.
@@ -109,15 +114,14 @@ impl Collector {
         self.next == offset
     }
 
-    /// From when all of it is, by the file system's clock at the earliest, where ours may be `ahead` of it.
-    pub(crate) fn taken(&self, ahead: Time) -> Time {
-        let taken = self.arrived.time() - ahead;
-        self.oldest.map_or(taken, |oldest| oldest.min(taken))
+    /// From when all of it is, at the earliest.
+    pub(crate) fn taken(&self) -> Time {
+        self.taken
     }
 
     /// It has an entry of a listing that was taken then.
     pub(crate) fn is_from(&mut self, taken: Time) {
-        self.oldest = Some(self.oldest.map_or(taken, |oldest| oldest.min(taken)));
+        self.taken = self.taken.min(taken);
     }
 
     /// One more name, and where the next one stands. Says whether there is room for it.
@@ -149,21 +153,20 @@ mod tests {
         let entry = |name: &[u8]| NameEntry {
             name: name.to_vec(),
             number: 1,
+            born: None,
             kind: 0o040_000,
             attributes: None,
             target: None,
             extended: None,
         };
-        let arrived = Arrival::now();
-        let mut collector = Collector::new(arrived, None, entry(b"."));
+        let mut collector = Collector::new(Arrival::now(), 35, None, entry(b"."));
         assert!(collector.follows(0) && collector.add(entry(b"a"), 7) && collector.follows(7));
-        assert_eq!(collector.taken(5), arrived.time() - 5);
-        for taken in [30, 20, 40] {
+        assert_eq!(collector.taken(), 35);
+        let taken = [40, 30, 20, 40].map(|taken| {
             collector.is_from(taken);
-        }
-        assert_eq!(collector.taken(5), 20);
-        collector.is_from(arrived.time());
-        assert_eq!(collector.taken(5), 20);
+            collector.taken()
+        });
+        assert_eq!(taken, [35, 30, 20, 20]);
         // The directory itself was looked at when its listing began.
         assert!(collector.add(entry(b"."), 8));
         assert_eq!(collector.entries.len(), 2);

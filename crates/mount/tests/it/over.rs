@@ -30,7 +30,7 @@ impl Sshfs {
         Some((Self::start(of, at, Some(requests.clone()))?, requests))
     }
 
-    fn new(of: &Path, at: &Path) -> Option<Self> {
+    pub fn new(of: &Path, at: &Path) -> Option<Self> {
         Self::start(of, at, None)
     }
 

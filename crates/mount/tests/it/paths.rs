@@ -1,0 +1,88 @@
+//! Names from the bank where a file is its path: over sshfs, whose server is of this machine.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::mounts::{Mounts, listed, walk};
+use crate::over::Sshfs;
+
+/// Directories of a server and its client.
+struct Folders {
+    _folder: tempfile::TempDir,
+    server: PathBuf,
+    client: PathBuf,
+}
+
+impl Folders {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let (server, client) = (folder.path().join("server"), folder.path().join("client"));
+        fs::create_dir(&client).unwrap();
+        fs::create_dir_all(&server).unwrap();
+        fs::write(server.join("here"), b"").unwrap();
+        Folders { _folder: folder, server, client }
+    }
+
+    /// After its mounts are gone.
+    fn end(&self) {
+        nix::mount::umount2(&self.client, nix::mount::MntFlags::MNT_DETACH).unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_another_client_replaced_by_a_directory_is_shown_as_one() {
+    let Some(mounts) = Mounts::new("sealed") else { return };
+    let folders = Folders::new();
+    fs::create_dir(folders.server.join("d")).unwrap();
+    (0..20).for_each(|file| fs::write(folders.server.join(format!("d/f{file}")), b"x").unwrap());
+    let Some(_sshfs) = Sshfs::new(&folders.server, &folders.client) else { return };
+    if let Some(one) = mounts.mount(Some(&folders.client)) {
+        listed(&one, 2);
+        fs::remove_file(folders.server.join("d/f7")).unwrap();
+        fs::create_dir(folders.server.join("d/f7")).unwrap();
+        fs::write(folders.server.join("d/f7/inner"), b"y").unwrap();
+        let two = mounts.mount(Some(&folders.client)).unwrap();
+        // The time of the directory itself is believed.
+        assert_eq!(walk(&two.fast)[0], walk(&folders.client)[0]);
+        assert!(two.fast.join("d/f7").is_dir() && two.count("name_hits") > 0);
+    }
+    folders.end();
+}
+
+#[test]
+fn what_a_mount_renamed_is_not_found_by_its_old_name() {
+    let Some(mounts) = Mounts::new("age=1h") else { return };
+    let folders = Folders::new();
+    fs::create_dir(folders.server.join("a")).unwrap();
+    fs::write(folders.server.join("a/x"), b"kept").unwrap();
+    fs::write(folders.server.join("f"), b"kept").unwrap();
+    let Some(_sshfs) = Sshfs::new(&folders.server, &folders.client) else { return };
+    if let Some(one) = mounts.mount(Some(&folders.client)) {
+        listed(&one, 2);
+        let two = mounts.mount(Some(&folders.client)).unwrap();
+        assert_eq!(fs::read(two.fast.join("a/x")).unwrap(), b"kept");
+        fs::set_permissions(two.fast.join("f"), fs::Permissions::from_mode(0o600)).unwrap();
+        fs::rename(two.fast.join("a"), two.fast.join("b")).unwrap();
+        fs::rename(two.fast.join("f"), two.fast.join("g")).unwrap();
+        fs::create_dir(folders.server.join("a")).unwrap();
+        fs::write(folders.server.join("a/y"), b"new").unwrap();
+        fs::write(folders.server.join("f"), b"new").unwrap();
+        // The bank has names that are newer for sure, whatever the two clocks show.
+        sleep(Duration::from_secs(6));
+        verbena_mount::purge(&one.fast).unwrap();
+        listed(&one, 3);
+        let hits = two.count("name_hits");
+        assert_eq!(walk(&two.fast), walk(&folders.client));
+        assert!(two.count("name_hits") > hits);
+        fs::write(two.fast.join("f"), b"changed").unwrap();
+        fs::remove_dir_all(two.fast.join("a")).unwrap();
+        assert_eq!(fs::read(folders.server.join("b/x")).unwrap(), b"kept");
+        assert_eq!(fs::read(folders.server.join("g")).unwrap(), b"kept");
+        assert_eq!(fs::read(folders.server.join("f")).unwrap(), b"changed");
+    }
+    folders.end();
+}
