@@ -1,6 +1,7 @@
 //! What the file system below can carry, measured or looked at (rules B3, B13 and B14).
 
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -90,6 +91,21 @@ impl Below {
         self.has_lasting_names() && (self.measured || self.is_local())
     }
 
+    /// What tells this file system from others that a volume's clients have at the same path. Nothing where `is_named`, for then the volume's name says which it is; but a
+    /// file system of this machine is no other machine's, whatever its name. No answer if the machine cannot be told from others.
+    pub(crate) fn place(&self, is_named: bool) -> Option<Vec<u8>> {
+        if is_named && !self.is_local() {
+            return Some(vec![]);
+        }
+        // Of one start of one kernel. A machine that was copied has all other marks of the first.
+        let kernel = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;
+        // A container may count from another start of the machine.
+        let clock = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
+        let source = mount_of(&self.root).map(|mount| mount.source)?;
+        let numbers = [self.device.to_le_bytes(), self.filesystem.to_le_bytes()].concat();
+        Some([&kernel[..], clock.as_os_str().as_bytes(), &numbers, source.as_bytes()].concat())
+    }
+
     /// Whether the file system is this machine's own.
     pub(crate) fn is_local(&self) -> bool {
         Self::LOCAL.contains(&self.kind.as_str())
@@ -137,15 +153,20 @@ impl Below {
 
 /// The kind of the mount that a directory is on: the last of those with the longest path, for a mount can cover another.
 pub(crate) fn kind_of(path: &Path) -> Option<String> {
-    let mounts = mounts()?;
-    let covers = mounts.into_iter().filter(|mount| path.starts_with(&mount.point));
-    covers.max_by_key(|mount| mount.point.as_os_str().len()).map(|mount| mount.kind)
+    mount_of(path).map(|mount| mount.kind)
+}
+
+fn mount_of(path: &Path) -> Option<MountLine> {
+    let covers = mounts()?.into_iter().filter(|mount| path.starts_with(&mount.point));
+    covers.max_by_key(|mount| mount.point.as_os_str().len())
 }
 
 /// A line of `/proc/self/mountinfo`.
 pub(crate) struct MountLine {
     pub(crate) point: PathBuf,
     pub(crate) kind: String,
+    /// What is mounted: a device, or a server and its path.
+    source: String,
 }
 
 /// What a mount of ours has before the path of its directory, as its source.
@@ -176,7 +197,8 @@ pub(crate) fn mounts() -> Option<Vec<MountLine>> {
         let mut after = after.split(' ');
         let (kind, source) = (after.next()?, after.next()?);
         let is_ours = kind.starts_with("fuse") && source.starts_with(SOURCE);
-        Some(MountLine { point: PathBuf::from(point), kind: if is_ours { KIND } else { kind }.to_owned() })
+        let kind = if is_ours { KIND } else { kind }.to_owned();
+        Some(MountLine { point: PathBuf::from(point), kind, source: source.to_owned() })
     };
     Some(text.lines().filter_map(mount).collect())
 }
@@ -232,6 +254,25 @@ pub(crate) fn hold(root: &Path) -> rustix::io::Result<std::os::fd::OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_system_is_told_from_others_of_its_volume() {
+        let folder = tempfile::tempdir().unwrap();
+        let local = Below::look(folder.path()).unwrap();
+        assert!(local.is_local() && local.has_births && local.has_timed_names(), "{local:?}");
+        // Another machine has a file system of that name too, and it is another one.
+        let place = local.place(true).unwrap();
+        assert!(!place.is_empty() && local.place(false).as_ref() == Some(&place));
+        for other in [
+            Below { device: local.device + 1, ..local.clone() },
+            Below { filesystem: local.filesystem + 1, ..local.clone() },
+        ] {
+            assert_ne!(other.place(true), Some(place.clone()));
+        }
+        // Clients of a server agree on the volume by its name alone.
+        let shared = Below { kind: "nfs4".to_owned(), ..local };
+        assert_eq!((shared.place(true), shared.place(false)), (Some(vec![]), Some(place)));
+    }
 
     #[test]
     fn names_are_said_for_a_time_where_files_are_named_for_good_and_the_clock_is_known() {

@@ -30,7 +30,9 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
-use verbena_bank::{Attributes, BlockKey, BlockSize, Blocks, Clocks, Listing, ListingHead, NameEntry, Rules, Time};
+use verbena_bank::{
+    Attributes, BlockKey, BlockSize, Blocks, Clocks, FileKey, Listing, ListingHead, NameEntry, Rules, Time,
+};
 
 use crate::below::{Below, Identity};
 use crate::cache::{Arrival, Work, attributes_of, nanoseconds, stamp, stamp_of};
@@ -64,6 +66,8 @@ pub(crate) struct Names {
     device: u64,
     /// Whether a file is its number and its time of birth, rather than the number alone.
     by_birth: bool,
+    /// What tells the file system from others of the volume.
+    place: Vec<u8>,
     /// The directory below, where a file is its path.
     root: Option<PathBuf>,
     work: SyncSender<Work>,
@@ -92,6 +96,7 @@ impl Names {
         below: &Below,
         work: SyncSender<Work>,
         promise: Promise,
+        is_named: bool,
     ) -> Option<Self> {
         let believed = Some(promise.believed()).filter(|believed| !believed.is_zero());
         // A directory's times can be set back where no change time shows it.
@@ -101,7 +106,10 @@ impl Names {
         if believed.is_some() && !below.has_timed_names() {
             return None;
         }
+        let place = FileKey::new(b"place", &below.place(is_named)?, Rules::default()).block(size, 0);
         Some(Names {
+            // A hash of it, so that keys stay short.
+            place: blocks.name(&place).bytes()[..16].to_vec(),
             blocks,
             size,
             rules,
@@ -153,7 +161,7 @@ impl Names {
         match &self.root {
             Some(root) => {
                 let is_inside = node.key().is_none_or(|key| key.device == self.device);
-                node.path_inside(root).filter(|_| is_inside).map(|path| of_path(&path))
+                node.path_inside(root).filter(|_| is_inside).map(|path| self.of_path(&path))
             }
             None => node.key().and_then(|key| self.of_key(key)),
         }
@@ -163,8 +171,8 @@ impl Names {
     fn inner(&self, directory: &Node, name: &[u8], key: NodeKey) -> Option<Vec<u8>> {
         match &self.root {
             Some(root) => Some(match name {
-                b"." => of_path(&directory.path_inside(root)?),
-                name => of_path(&[&directory.path_inside(root)?[..], b"/", name].concat()),
+                b"." => self.of_path(&directory.path_inside(root)?),
+                name => self.of_path(&[&directory.path_inside(root)?[..], b"/", name].concat()),
             }),
             None => self.of_key(key),
         }
@@ -173,14 +181,18 @@ impl Names {
     /// The same, of an open file or directory.
     fn of_open(&self, fd: &OwnedFd, stat: &Stat) -> Option<Vec<u8>> {
         match &self.root {
-            Some(root) => path_inside(fd, root).map(|path| of_path(&path)),
+            Some(root) => path_inside(fd, root).map(|path| self.of_path(&path)),
             None => self.of_key(NodeKey::of(fd, stat, self.by_birth)),
         }
     }
 
+    fn of_path(&self, path: &[u8]) -> Vec<u8> {
+        [b"p", &self.place[..], path].concat()
+    }
+
     fn of_key(&self, NodeKey { device, number, born }: NodeKey) -> Option<Vec<u8>> {
         let (seconds, nanoseconds) = if self.by_birth { born? } else { (0, 0) };
-        let parts = [&b"n"[..], &number.to_le_bytes(), &seconds.to_le_bytes(), &nanoseconds.to_le_bytes()];
+        let parts = [b"n", &self.place[..], &number.to_le_bytes(), &seconds.to_le_bytes(), &nanoseconds.to_le_bytes()];
         (device == self.device).then(|| parts.concat())
     }
 
@@ -509,8 +521,4 @@ impl Names {
 /// Whether a name is in a list of names, if there is a list.
 fn has_name(list: Option<&[u8]>, name: &[u8]) -> Option<bool> {
     list.map(|list| list.split(|byte| *byte == 0).any(|one| one == name))
-}
-
-fn of_path(path: &[u8]) -> Vec<u8> {
-    [b"p", path].concat()
 }

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::mounts::{Mounts, listed, walk};
+use crate::mounts::{Mounts, listed, run, walk};
 use crate::over::Sshfs;
+use crate::setup::eventually;
 
 /// Directories of a server and its client.
 struct Folders {
@@ -30,6 +31,33 @@ impl Folders {
     /// After its mounts are gone.
     fn end(&self) {
         nix::mount::umount2(&self.client, nix::mount::MntFlags::MNT_DETACH).unwrap();
+    }
+}
+
+/// Without a name of its own a volume is its path, and two servers may be mounted there.
+#[test]
+fn what_is_mounted_at_the_same_path_later_has_its_own_names() {
+    let Some(mounts) = Mounts::new("age=1h") else { return };
+    let mounts = Mounts { volume: None, ..mounts };
+    let folders = Folders::new();
+    fs::write(folders.server.join("of_one"), b"x").unwrap();
+    let other = folders.server.with_file_name("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("here"), b"").unwrap();
+    fs::write(other.join("of_two"), b"x").unwrap();
+    for (server, name) in [(&folders.server, "of_one"), (&other, "of_two")] {
+        let Some(_sshfs) = Sshfs::new(server, &folders.client) else { return };
+        {
+            let Some(one) = mounts.mount(Some(&folders.client)) else { return folders.end() };
+            let mut names = run(&one.fast, "ls", &["-1"]).lines().map(str::to_owned).collect::<Vec<_>>();
+            names.sort();
+            assert_eq!(names, ["here", name]);
+            eventually("the bank has the listing", || one.count("listing_bank_stored") >= 1);
+            let two = mounts.mount(Some(&folders.client)).unwrap();
+            assert_eq!(walk(&two.fast), walk(&folders.client));
+            assert!(two.count("listing_hits") > 0, "two mounts of one machine share its names");
+        }
+        folders.end();
     }
 }
 
