@@ -1,7 +1,7 @@
 //! A directory as a bank holds it: its names, with attributes and the targets of links (rule B16).
 //!
 //! ```text
-//!  listing = | taken: 16 | has version: 1 | version: 40, if there is one | count: 4 | entry | entry | ..      little endian
+//!  listing = | taken: 16 | flags: 1 | version: 40, if there is one | count: 4 | entry | entry | ..      little endian
 //!  entry   = | name | number: 8 | mode: 4 | parts: 1 | born: 12, if known | attributes: 84, if any | target, if any | extended, if known |
 //!  name, target, extended = | bytes: 2 | .. |
 //! ```
@@ -68,6 +68,8 @@ pub struct Listing {
     pub taken: Time,
     /// The directory's version from before the names were read, if it was settled.
     pub version: Option<Stamp>,
+    /// Whether a name that is not among these leads to nothing. There are directories that find names in other letters, and names that they do not list.
+    pub lists_all: bool,
     entries: Vec<NameEntry>,
 }
 
@@ -84,12 +86,13 @@ impl Listing {
     pub const MOST: usize = 16 << 20;
     const HEAD_BYTES: usize = 24;
     const HAS_VERSION: u8 = 1;
+    const LISTS_ALL: u8 = 2;
 
-    /// Of these names, in any order.
+    /// Of these names, in any order, which may not be all that are found.
     pub fn new(taken: Time, version: Option<Stamp>, mut entries: Vec<NameEntry>) -> Self {
         entries.sort_by(|one, other| one.name.cmp(&other.name));
         entries.dedup_by(|one, other| one.name == other.name);
-        Listing { taken, version, entries }
+        Listing { taken, version, lists_all: false, entries }
     }
 
     /// All names, in order.
@@ -135,7 +138,8 @@ impl Listing {
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(64 + 160 * self.entries.len());
         bytes.extend(self.taken.to_le_bytes());
-        bytes.push(if self.version.is_some() { Self::HAS_VERSION } else { 0 });
+        let has_version = if self.version.is_some() { Self::HAS_VERSION } else { 0 };
+        bytes.push(has_version | if self.lists_all { Self::LISTS_ALL } else { 0 });
         bytes.extend(self.version.iter().flat_map(Stamp::bytes));
         bytes.extend((self.entries.len() as u32).to_le_bytes());
         for entry in &self.entries {
@@ -153,7 +157,7 @@ impl Listing {
         let entries: Option<Vec<NameEntry>> = (0..count).map(|_| NameEntry::get(&mut left)).collect();
         let is_whole = left.0.is_empty();
         let entries = entries.filter(|entries| is_whole && entries.is_sorted_by(|one, other| one.name < other.name))?;
-        Some(Listing { taken, version, entries })
+        Some(Listing { taken, version, lists_all: flags & Self::LISTS_ALL != 0, entries })
     }
 }
 
@@ -339,7 +343,7 @@ mod tests {
             assert!((0..count).all(|nth| listing.entry(&entry(nth).name) == Some(&entry(nth))));
             assert_eq!(listing.entry(b"none"), None);
         }
-        let plain = Listing { version: None, ..listing(5) };
+        let plain = Listing { version: None, lists_all: true, ..listing(5) };
         assert_eq!(read(&plain.blocks(b"d", None, [1; 16], size, Rules::default()), size).unwrap(), plain);
     }
 

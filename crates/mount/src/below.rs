@@ -42,6 +42,8 @@ pub struct Below {
     pub filesystem: u64,
     /// From the start of this machine to the beginning of 1970 by its clock, in nanoseconds, when the times were measured.
     pub(crate) since: Time,
+    /// Whether a name in other letters is another name, as far as the directory itself shows it, and each name that is found is listed too.
+    pub(crate) lists_all: bool,
     /// Whether files have a time of birth by this machine's clock. With its number it names a file, also when the number is given again.
     pub has_births: bool,
 }
@@ -74,11 +76,13 @@ impl Below {
         {
             (clocks.ahead, *behind) = (0, 0);
         }
+        // Of xfs all directories may fold letters, of others each says so. A server may, and may find what it does not list: snapshots, and what is mounted when it is looked for.
+        let lists_all = Self::LOCAL.contains(&kind.as_str()) && (kind != "xfs" || tells_letters(&root));
         let since = arrived.time() - arrived.since_start();
         let worst = Clocks { grain: 2 * SECOND, ahead: 2 * SECOND, has_changed: false };
         let (clocks, behind) = measured.unwrap_or((worst, 2 * SECOND));
         let measured = measured.is_some();
-        Ok(Below { kind, root, identity, clocks, behind, measured, device, filesystem, since, has_births })
+        Ok(Below { kind, root, identity, clocks, behind, measured, device, filesystem, since, lists_all, has_births })
     }
 
     /// Whether what names a file never names another one, so that something can be said of a file that is not open.
@@ -237,6 +241,15 @@ fn measure(root: &Path) -> Option<(Clocks, Time)> {
     Some((clocks, (behind + grain).max(0)))
 }
 
+/// Whether a name of the directory's own in other letters leads to nothing, or to another file. Not if there is none to try.
+fn tells_letters(directory: &Path) -> bool {
+    let path = directory.join(format!(".verbena-letters-{}", std::process::id()));
+    let other = directory.join(format!(".VERBENA-LETTERS-{}", std::process::id()));
+    let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&path);
+    let _scratch = made.is_ok().then(|| Scratch(&path));
+    made.is_ok() && other.symlink_metadata().is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+}
+
 struct Scratch<'a>(&'a Path);
 
 impl Drop for Scratch<'_> {
@@ -284,5 +297,12 @@ mod tests {
         assert!(is("ext4", true, true) && is("ext4", true, false), "its clock is this machine's");
         assert!(!is("ext4", false, true) && !is("nfs4", false, true), "numbers are given again");
         assert!(is("ceph", false, true) && !is("ceph", false, false));
+    }
+
+    #[test]
+    fn letters_are_told_apart_here() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(tells_letters(folder.path()) && !tells_letters(&folder.path().join("none")));
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
     }
 }

@@ -363,7 +363,7 @@ impl Files {
         let fd = handle.fd()?;
         handle.node.asked();
         let stat = fstat(fd)?;
-        Ok(names.collect(arrived, &handle.node, &stat, || extended(&handle.node)))
+        Ok(names.collect(arrived, &handle.node, (fd, &stat), || extended(&handle.node)))
     }
 
     /// One more name of a directory that is listed below. Says whether it can be kept as a whole still.

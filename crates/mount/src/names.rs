@@ -16,6 +16,7 @@
 
 mod clock;
 mod kind;
+mod missing;
 mod rights;
 mod table;
 
@@ -40,6 +41,7 @@ use crate::nodes::{NamedBy, Naming, Node, NodeKey, path_inside};
 use crate::promise::Promise;
 use clock::Clock;
 pub(crate) use kind::NameKind;
+use missing::{folds_letters, may_be_missing};
 pub(crate) use table::Collector;
 use table::{Changes, Slot, Table};
 
@@ -63,6 +65,8 @@ pub(crate) struct Names {
     clocks: Clocks,
     /// Of the times of listings.
     clock: Clock,
+    /// Whether a name that is not listed is missing, in a directory where letters are not folded.
+    lists_all: bool,
     device: u64,
     /// Whether a file is its number and its time of birth, rather than the number alone.
     by_birth: bool,
@@ -115,6 +119,7 @@ impl Names {
             rules,
             clocks: below.clocks,
             clock: Clock::new(below),
+            lists_all: below.lists_all,
             device: below.device,
             by_birth: below.has_births && believed.is_some(),
             root: (below.identity == Identity::Path).then(|| below.root.clone()),
@@ -254,7 +259,10 @@ impl Names {
             Some(_) => self
                 .entry(parent, &listing, name)
                 .map_or(NameAnswer::Unknown, |(entry, until)| NameAnswer::Entry(Box::new(entry), until)),
-            None => self.are_all_until(until).map_or(NameAnswer::Unknown, NameAnswer::Missing),
+            None if may_be_missing(&listing, name) => {
+                self.are_all_until(until).map_or(NameAnswer::Unknown, NameAnswer::Missing)
+            }
+            None => NameAnswer::Unknown,
         }
     }
 
@@ -357,12 +365,12 @@ impl Names {
         self.fetch(&directory, &key, counts).map(Arc::new)
     }
 
-    /// Begins to list a directory below, of which `stat` was looked at after the request arrived. `extended` asks for the names of its extended attributes.
+    /// Begins to list a directory that is open below, of which `stat` was looked at after the request arrived. `extended` asks for the names of its extended attributes.
     pub(crate) fn collect(
         &self,
         arrived: Arrival,
         node: &Node,
-        stat: &Stat,
+        (fd, stat): (&OwnedFd, &Stat),
         extended: impl FnOnce() -> Option<Vec<u8>>,
     ) -> Option<Collector> {
         if stat.st_dev != self.device {
@@ -390,7 +398,8 @@ impl Names {
         };
         // At the earliest.
         let taken = self.clock.at(arrived) - self.clock.ahead;
-        Some(Collector::new(arrived, taken, version, own))
+        let lists_all = self.lists_all && !folds_letters(fd);
+        Some(Collector::new(arrived, taken, version, lists_all, own))
     }
 
     /// When a file was born, if no later file with its number can be born then.
@@ -408,8 +417,9 @@ impl Names {
     pub(crate) fn keep(&self, node: &Node, collector: Collector) -> bool {
         let Some(directory) = self.identity(node) else { return true };
         let taken = collector.taken();
-        let Collector { version, entries, bytes, .. } = collector;
-        let listing = Listing::new(taken, version, entries);
+        let Collector { version, lists_all, entries, bytes, .. } = collector;
+        let mut listing = Listing::new(taken, version, entries);
+        listing.lists_all = lists_all;
         let mut mark = [0; 16];
         if getrandom::fill(&mut mark).is_err() {
             return true;

@@ -15,6 +15,7 @@ pub(crate) struct Collector {
     /// From when the oldest of what it has is, at the earliest.
     taken: Time,
     pub(crate) version: Option<Stamp>,
+    pub(crate) lists_all: bool,
     /// Where the next part must begin.
     next: u64,
     pub(crate) entries: Vec<NameEntry>,
@@ -105,8 +106,8 @@ impl Slot {
 
 impl Collector {
     /// Of a directory whose own entry this is.
-    pub(crate) fn new(arrived: Arrival, taken: Time, version: Option<Stamp>, own: NameEntry) -> Self {
-        Collector { arrived, taken, version, next: 0, bytes: own.bytes(), entries: vec![own] }
+    pub(crate) fn new(arrived: Arrival, taken: Time, version: Option<Stamp>, lists_all: bool, own: NameEntry) -> Self {
+        Collector { arrived, taken, version, lists_all, next: 0, bytes: own.bytes(), entries: vec![own] }
     }
 
     /// The part that begins at `offset` belongs to it, if it follows what came before.
@@ -159,7 +160,7 @@ mod tests {
             target: None,
             extended: None,
         };
-        let mut collector = Collector::new(Arrival::now(), 35, None, entry(b"."));
+        let mut collector = Collector::new(Arrival::now(), 35, None, false, entry(b"."));
         assert!(collector.follows(0) && collector.add(entry(b"a"), 7) && collector.follows(7));
         assert_eq!(collector.taken(), 35);
         let taken = [40, 30, 20, 40].map(|taken| {
