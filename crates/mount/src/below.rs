@@ -95,6 +95,11 @@ impl Below {
         self.has_lasting_names() && (self.measured || self.is_local())
     }
 
+    /// Whether modes say who may list and search a directory, and access lists are shown.
+    pub(crate) fn shows_rights(&self) -> bool {
+        self.kind == "fuse.sshfs" || Self::NUMBERED.contains(&self.kind.as_str())
+    }
+
     /// What tells this file system from others that a volume's clients have at the same path. Nothing where `is_named`, for then the volume's name says which it is; but a
     /// file system of this machine is no other machine's, whatever its name. No answer if the machine cannot be told from others.
     pub(crate) fn place(&self, is_named: bool) -> Option<Vec<u8>> {

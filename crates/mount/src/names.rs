@@ -65,6 +65,8 @@ pub(crate) struct Names {
     clocks: Clocks,
     /// Of the times of listings.
     clock: Clock,
+    /// Whether modes say who may list and search a directory, and access lists are shown.
+    shows_rights: bool,
     /// Whether a name that is not listed is missing, in a directory where letters are not folded.
     lists_all: bool,
     device: u64,
@@ -119,6 +121,7 @@ impl Names {
             rules,
             clocks: below.clocks,
             clock: Clock::new(below),
+            shows_rights: below.shows_rights(),
             lists_all: below.lists_all,
             device: below.device,
             by_birth: below.has_births && believed.is_some(),
@@ -208,6 +211,7 @@ impl Names {
 
     /// This mount changed a file, or the names of a directory: what was said of it before counts no more.
     pub(crate) fn changed(&self, node: &Node) {
+        node.state.rights_changed();
         if node.key().is_none_or(|key| key.device == self.device) {
             self.changed_file(self.identity(node));
         }
@@ -509,13 +513,13 @@ impl Names {
     pub(crate) fn all_may_search(&self, node: &Node) -> bool {
         let has = |listing: &Listing| listing.entry(b".").is_some_and(rights::all_may_search);
         let is_directory = node.kind == FileType::Directory;
-        is_directory && self.listing(node, true).is_some_and(|(listing, _)| has(&listing))
+        self.shows_rights && is_directory && self.listing(node, true).is_some_and(|(listing, _)| has(&listing))
     }
 
     /// Whether the names of a directory may be said to this user.
     fn may_be_said(&self, node: &Node, listing: &Listing) -> bool {
         let (Some(own), Some(believed)) = (listing.entry(b"."), self.believed) else { return false };
-        rights::all_may_search(own)
+        self.shows_rights && rights::all_may_search(own)
             || rights::lists_as_it_searches(own) && node.state.may_list(believed, || rights::may_list(node))
     }
 

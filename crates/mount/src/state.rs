@@ -30,6 +30,8 @@ struct Seen {
     last: Option<LastAccess>,
     /// Of a directory: whether this user may list it, and when that was looked at.
     may_list: Option<(Instant, bool)>,
+    /// Of a directory: when this mount changed it last, and perhaps who may list it.
+    changed: Option<Instant>,
     /// Of a directory: when a name was found to lead elsewhere than was said.
     moved: Option<Instant>,
 }
@@ -80,6 +82,11 @@ impl State {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).moved
     }
 
+    /// What was looked at before, of who may list the directory, counts no more.
+    pub(crate) fn rights_changed(&self) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).changed = Some(Instant::now());
+    }
+
     /// What the file system below said of the file last, at an open or when it was asked for attributes.
     pub(crate) fn seen(&self) -> Option<Stamp> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).stamp
@@ -87,9 +94,13 @@ impl State {
 
     /// Whether this user may list the directory: `look` looks, and what it says counts for a time.
     pub(crate) fn may_list(&self, counts: Duration, look: impl FnOnce() -> bool) -> bool {
-        let known = self.seen.lock().unwrap_or_else(PoisonError::into_inner).may_list;
+        let (known, changed) = {
+            let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            (seen.may_list, seen.changed)
+        };
         if let Some((looked, may_list)) = known
             && looked.elapsed() < counts
+            && changed.is_none_or(|changed| looked > changed)
         {
             return may_list;
         }
@@ -109,7 +120,7 @@ impl State {
     /// Nothing that was known of the file counts any more.
     pub(crate) fn purged(&self) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        *seen = Seen { last: Some(LastAccess::Purged), moved: seen.moved, ..Seen::default() };
+        *seen = Seen { last: Some(LastAccess::Purged), changed: seen.changed, moved: seen.moved, ..Seen::default() };
         self.changing.fetch_add(1, SeqCst);
     }
 
@@ -127,5 +138,24 @@ impl State {
     pub(crate) fn pages_are(&self, stamp: Option<Stamp>) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut seen.pages, stamp) == stamp && stamp.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_list_a_directory_is_looked_at_again_after_a_change() {
+        let (state, hour) = (State::default(), Duration::from_secs(3600));
+        assert!(state.may_list(hour, || true) && state.may_list(hour, || false));
+        // A change that comes while it is looked at counts too.
+        assert!(state.may_list(Duration::ZERO, || {
+            state.rights_changed();
+            true
+        }));
+        assert!(!state.may_list(hour, || false) && !state.may_list(hour, || true));
+        state.rights_changed();
+        assert!(state.may_list(hour, || true));
     }
 }
