@@ -10,7 +10,7 @@
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -85,9 +85,17 @@ pub(crate) struct Cache {
     size: BlockSize,
     below: Below,
     rules: Rules,
-    work: SyncSender<Work>,
+    work: Fills,
     distrusted: Distrusted,
     counts: CacheCounters,
+}
+
+/// The way to the thread of the bank, with what waits there.
+#[derive(Clone, Debug)]
+pub(crate) struct Fills {
+    work: SyncSender<Work>,
+    /// Bytes that wait.
+    bytes: Arc<AtomicUsize>,
 }
 
 /// What the thread of the bank does, in the order in which it was asked.
@@ -118,18 +126,16 @@ pub(crate) struct CacheCounters {
 }
 
 impl Cache {
-    /// Reads whose blocks may wait to be stored. With reads of 1 MiB this is at most 64 MiB.
-    const FILLS: usize = 64;
     /// Blocks of a file that a purge takes out of the bank. Of a larger file all stay there, and this mount does not use them.
     const REMOVED: u64 = 1 << 20;
     /// Blocks that are taken out together.
     const TOGETHER: usize = 1024;
 
     pub(crate) fn new(blocks: Arc<Blocks>, size: BlockSize, below: Below, rules: Rules) -> std::io::Result<Self> {
-        let (work, queue) = sync_channel(Self::FILLS);
-        let bank = blocks.clone();
+        let (work, queue) = Fills::new();
+        let (bank, bytes) = (blocks.clone(), work.bytes.clone());
         // It ends when the cache, and with it the queue, is dropped.
-        std::thread::Builder::new().name("fill".to_owned()).spawn(move || fill(&bank, &queue))?;
+        std::thread::Builder::new().name("fill".to_owned()).spawn(move || fill(&bank, &queue, &bytes))?;
         let distrusted = Distrusted::default();
         Ok(Cache { blocks, size, below, rules, work, distrusted, counts: CacheCounters::default() })
     }
@@ -263,7 +269,7 @@ impl Cache {
         let fills: Vec<(BlockKey, Arc<Vec<u8>>)> =
             fills.into_iter().map(|(block, bytes)| (key.block(self.size, block), bytes)).collect();
         fills.iter().for_each(|(key, bytes)| self.blocks.keep_near(key, bytes));
-        if self.work.try_send(Work::Store(fills)).is_err() {
+        if !self.work.store(fills) {
             self.counts.dropped_fills.fetch_add(1, Relaxed);
         }
     }
@@ -313,7 +319,7 @@ impl Cache {
         let all = Removed { blocks: 0, unreached: keys.len() as u64 };
         let (done, removed) = sync_channel(1);
         // The thread ends with the cache, so both ends are there.
-        if self.work.send(Work::Remove(keys, done)).is_err() {
+        if !self.work.send(Work::Remove(keys, done)) {
             return all;
         }
         removed.recv().unwrap_or(all)
@@ -368,12 +374,71 @@ pub(crate) fn nanoseconds((seconds, nanoseconds): (i64, u32)) -> Time {
     Time::from(seconds) * 1_000_000_000 + Time::from(nanoseconds)
 }
 
-fn fill(blocks: &Blocks, queue: &Receiver<Work>) {
+impl Fills {
+    /// Reads and listings whose blocks may wait to be stored, and their bytes.
+    const MOST: usize = 64;
+    const BYTES: usize = 64 << 20;
+    /// Bytes that are stored, or asked for, together: a bank that takes longer than its deadline for more would count as failed.
+    pub(crate) const TOGETHER: usize = 1 << 20;
+
+    fn new() -> (Self, Receiver<Work>) {
+        let (work, queue) = sync_channel(Self::MOST);
+        (Fills { work, bytes: Arc::default() }, queue)
+    }
+
+    /// Says whether there is room for them. What does not fit is not stored: a bank may forget.
+    pub(crate) fn store(&self, fills: Vec<(BlockKey, Arc<Vec<u8>>)>) -> bool {
+        let bytes = bytes(&fills);
+        let has_room = self.bytes.fetch_add(bytes, Relaxed) + bytes <= Self::BYTES;
+        let is_stored = has_room && self.work.try_send(Work::Store(fills)).is_ok();
+        if !is_stored {
+            self.bytes.fetch_sub(bytes, Relaxed);
+        }
+        is_stored
+    }
+
+    /// Waits for its turn in the queue. Says whether the thread is still there.
+    pub(crate) fn send(&self, work: Work) -> bool {
+        self.work.send(work).is_ok()
+    }
+}
+
+fn bytes(fills: &[(BlockKey, Arc<Vec<u8>>)]) -> usize {
+    fills.iter().map(|(key, bytes)| key.bytes().len() + bytes.len()).sum()
+}
+
+fn fill(blocks: &Blocks, queue: &Receiver<Work>, waiting: &AtomicUsize) {
     while let Ok(work) = queue.recv() {
         match work {
-            Work::Store(fills) => blocks.store(&fills),
+            Work::Store(fills) => {
+                let most = fills.first().map_or(1, |(_, first)| (Fills::TOGETHER / first.len().max(1)).max(1));
+                fills.chunks(most).for_each(|fills| blocks.store(fills));
+                waiting.fetch_sub(bytes(&fills), Relaxed);
+            }
             // A purge that is gone needs no answer.
             Work::Remove(keys, done) => _ = done.send(blocks.remove(&keys)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use verbena_bank::Rules;
+
+    use super::*;
+
+    #[test]
+    fn what_waits_to_be_stored_is_bounded_by_its_bytes() {
+        let (fills, queue) = Fills::new();
+        let block = Arc::new(vec![0; 1 << 20]);
+        let key = FileKey::new(b"f", b"v", Rules::default()).block(BlockSize::default(), 0);
+        let listing = || vec![(key.clone(), block.clone()); 16];
+        // Three, with their keys; a fourth is more than there is room for.
+        assert!((0..3).all(|_| fills.store(listing())) && !fills.store(listing()));
+        assert!(fills.store(vec![(key.clone(), block.clone())]) && fills.bytes.load(Relaxed) <= Fills::BYTES);
+        drop(queue);
+        let before = fills.bytes.load(Relaxed);
+        assert!(!fills.store(vec![(key.clone(), block.clone())]) && !fills.send(Work::Store(vec![])));
+        assert_eq!(fills.bytes.load(Relaxed), before, "what is dropped does not wait");
     }
 }

@@ -25,7 +25,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ use verbena_bank::{
 };
 
 use crate::below::{Below, Identity};
-use crate::cache::{Arrival, Work, attributes_of, nanoseconds, stamp, stamp_of};
+use crate::cache::{Arrival, Fills, Work, attributes_of, nanoseconds, stamp, stamp_of};
 use crate::nodes::{NamedBy, Naming, Node, NodeKey, path_inside};
 use crate::promise::Promise;
 use clock::Clock;
@@ -76,7 +76,7 @@ pub(crate) struct Names {
     place: Vec<u8>,
     /// The directory below, where a file is its path.
     root: Option<PathBuf>,
-    work: SyncSender<Work>,
+    fills: Fills,
     /// How long names and attributes count by their time; nothing where they count by the directory's version alone.
     believed: Option<Duration>,
     /// How long a missing name does.
@@ -100,7 +100,7 @@ impl Names {
         size: BlockSize,
         rules: Rules,
         below: &Below,
-        work: SyncSender<Work>,
+        fills: Fills,
         promise: Promise,
         is_named: bool,
     ) -> Option<Self> {
@@ -126,7 +126,7 @@ impl Names {
             device: below.device,
             by_birth: below.has_births && believed.is_some(),
             root: (below.identity == Identity::Path).then(|| below.root.clone()),
-            work,
+            fills,
             believed,
             missed: promise.missed(),
             table: Mutex::default(),
@@ -251,7 +251,7 @@ impl Names {
         let version = Some(stamp(stat, self.clocks));
         let keys = [None, version].map(|version| Listing::head_key(&directory, version, self.size, self.rules));
         let (done, removed) = sync_channel(1);
-        if self.work.send(Work::Remove(keys.to_vec(), done)).is_ok() {
+        if self.fills.send(Work::Remove(keys.to_vec(), done)) {
             _ = removed.recv();
         }
     }
@@ -436,7 +436,7 @@ impl Names {
         if self.believed.is_some() {
             self.table().put(directory, Slot::Listing(Arc::new(listing), bytes));
         }
-        self.work.try_send(Work::Store(blocks)).is_ok()
+        self.fills.store(blocks)
     }
 
     /// A listing whose time counts, and until when: from memory, or from the bank if that is to be asked.
@@ -478,9 +478,14 @@ impl Names {
         loop {
             let head = self.blocks.look(keys).pop()?.ok()?;
             let listing = ListingHead::parse(&head.bytes).and_then(|head| {
-                let rest = head.rest(directory, self.size, self.rules);
-                let rest: Option<Vec<_>> = self.blocks.look(&rest).into_iter().map(|found| found.ok()).collect();
-                head.listing(rest?.iter().map(|found| found.bytes.as_slice()))
+                let keys = head.rest(directory, self.size, self.rules);
+                let mut rest = Vec::with_capacity(keys.len());
+                // As much together as a read asks for: a daemon that is late with more would count as failed.
+                for keys in keys.chunks((Fills::TOGETHER / self.size.bytes() as usize).max(1)) {
+                    let found: Option<Vec<_>> = self.blocks.look(keys).into_iter().map(|found| found.ok()).collect();
+                    rest.extend(found?);
+                }
+                head.listing(rest.iter().map(|found| found.bytes.as_slice()))
             });
             match listing.filter(|listing| counts(listing)) {
                 Some(listing) => return Some(listing),

@@ -40,13 +40,16 @@ pub(crate) enum Slot {
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     some: HashMap<Vec<u8>, Time>,
+    /// Bytes of the names in `some`.
+    bytes: usize,
     /// For all that are not among `some`.
     all: Time,
 }
 
 impl Changes {
-    /// Files that are known one by one.
+    /// Files that are known one by one, and bytes of what names them.
     const MOST: usize = 1 << 16;
+    const BYTES: usize = 8 << 20;
 
     /// When a file changed last.
     pub(crate) fn of(&self, file: &[u8]) -> Time {
@@ -55,7 +58,7 @@ impl Changes {
 
     /// All files changed, as far as is known.
     pub(crate) fn all(now: Time) -> Self {
-        Changes { some: HashMap::new(), all: now }
+        Changes { some: HashMap::new(), bytes: 0, all: now }
     }
 
     /// When all files changed last.
@@ -65,13 +68,20 @@ impl Changes {
 
     /// Changes from before `forgotten` need not be known: no listing is that old.
     pub(crate) fn add(&mut self, file: Vec<u8>, now: Time, forgotten: Time) {
-        if self.some.len() >= Self::MOST && !self.some.contains_key(&file) {
+        if let Some(changed) = self.some.get_mut(&file) {
+            *changed = now;
+            return;
+        }
+        let is_full = |changes: &Self| changes.some.len() >= Self::MOST || changes.bytes + file.len() > Self::BYTES;
+        if is_full(self) {
             self.some.retain(|_, changed| *changed > forgotten);
-            if self.some.len() >= Self::MOST {
+            self.bytes = self.some.keys().map(Vec::len).sum();
+            if is_full(self) {
                 *self = Changes::all(now);
                 return;
             }
         }
+        self.bytes += file.len();
         self.some.insert(file, now);
     }
 }
@@ -81,10 +91,13 @@ impl Table {
     const BYTES: usize = 32 << 20;
     /// Directories that are known to be in memory, or not to be in the bank.
     const SLOTS: usize = 1 << 16;
+    /// Bytes of each beside its name and its listing.
+    const BESIDE: usize = 100;
 
     pub(crate) fn put(&mut self, directory: Vec<u8>, slot: Slot) {
-        let more = slot.bytes();
-        self.bytes -= self.slots.remove(&directory).map_or(0, |slot| slot.bytes());
+        let beside = Self::BESIDE + directory.len();
+        let more = beside + slot.bytes();
+        self.bytes -= self.slots.remove(&directory).map_or(0, |slot| beside + slot.bytes());
         if self.bytes + more > Self::BYTES || self.slots.len() >= Self::SLOTS {
             *self = Table::default();
         }
@@ -191,7 +204,19 @@ mod tests {
         let mut table = Table::default();
         table.put(name(1), listing(5));
         table.put(name(1), Slot::Absent(Instant::now()));
-        assert_eq!(table.bytes, 0);
+        assert_eq!(table.bytes, Table::BESIDE + 8);
+    }
+
+    #[test]
+    fn memory_of_changes_is_bounded_by_the_length_of_paths() {
+        let mut changes = Changes::default();
+        let path = |number: u64| [&[b'p'; 4096][..], &name(number)].concat();
+        for number in 0..Changes::MOST as u64 / 2 {
+            changes.add(path(number), 1, 0);
+            assert_eq!(changes.of(&path(number)), 1);
+            assert!(changes.bytes <= Changes::BYTES && changes.some.len() * 4104 <= Changes::BYTES);
+        }
+        assert_eq!(changes.of(&path(0)), 1, "all files changed then");
     }
 
     #[test]
