@@ -248,6 +248,7 @@ impl Files {
             from.collector = self.collect(&handle)?;
         }
         let (mut collector, said) = (from.collector.take(), from.said.clone());
+        let mut is_first = true;
         let ended = handle.list(offset, |entry| {
             let name = entry.name();
             let (file, source) = if is_dot(name) {
@@ -262,12 +263,14 @@ impl Files {
                     Ok((found, source)) => (Some(found), source),
                     // Gone since it was listed.
                     Err(Errno::NOENT) => return Ok(false),
-                    Err(_) => {
+                    // The names from here on are asked for again; if it is the first of them that fails, the program is told.
+                    Err(error) => {
                         collector = None;
-                        return Ok(false);
+                        return if is_first { Err(error) } else { Ok(true) };
                     }
                 }
             };
+            is_first = false;
             let listed = ListedName { name, number: entry.number, kind: entry.kind, next: entry.next, file };
             let is_full = self.give(&listed, &mut add);
             if let Some(collected) = &mut collector
@@ -301,22 +304,28 @@ impl Files {
     ) -> Result<()> {
         let names = self.names.as_ref().ok_or(Errno::BADF)?;
         let from = usize::try_from(offset).map_err(|_| Errno::INVAL)?;
+        let mut is_first = true;
         for (next, entry) in (1..).zip(known.entries()).skip(from) {
             let name = OsStr::from_bytes(&entry.name);
             let file = if !finds {
-                None
+                Ok(None)
             } else if is_dot(name) {
                 let number = node.number(entry.number);
-                Some(FileLookup { id: number, ..self.stat(node.id)? })
+                self.stat(node.id).map(|found| Some(FileLookup { id: number, ..found }))
             } else {
                 let said =
                     names.entry(node, known, name).and_then(|(entry, until)| self.known(names, node, &entry, until));
-                match said.map_or_else(|| self.find(node, name), Ok) {
-                    Ok(found) => Some(found),
-                    // Gone since it was listed.
-                    Err(_) => continue,
-                }
+                said.map_or_else(|| self.find(node, name), Ok).map(Some)
             };
+            let file = match file {
+                Ok(file) => file,
+                // Gone since it was listed.
+                Err(Errno::NOENT) => continue,
+                // As where they are listed below.
+                Err(error) if is_first => return Err(error),
+                Err(_) => break,
+            };
+            is_first = false;
             let kind = FileType::from_raw_mode(entry.kind);
             if self.give(&ListedName { name, number: entry.number, kind, next, file }, &mut add) {
                 break;

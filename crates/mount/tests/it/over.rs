@@ -222,3 +222,28 @@ fn an_age_counts_from_the_request() {
     }
     nix::mount::umount2(&client, nix::mount::MntFlags::MNT_DETACH).unwrap();
 }
+
+/// A file that cannot be looked up is not left out of a listing: what mirrors the directory would remove it.
+#[test]
+fn a_listing_leaves_out_no_name_whose_file_cannot_be_looked_up() {
+    const FILES: usize = 50;
+    let server = tempfile::tempdir().unwrap();
+    fs::write(server.path().join("here"), b"").unwrap();
+    let Some(pair) = Pair::new(|_| {}) else { return };
+    let broken = pair.slow.join("d/broken");
+    fs::create_dir_all(&broken).unwrap();
+    (0..FILES).for_each(|file| fs::write(pair.slow.join(format!("d/f{file}")), b"x").unwrap());
+    let Some(sshfs) = Sshfs::new(server.path(), &broken) else { return };
+    drop(sshfs);
+    eventually("its process is gone", || fs::metadata(&broken).is_err());
+    let found = fs::read_dir(pair.fast.join("d")).unwrap();
+    let found = found.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<Vec<_>>>();
+    let error = fs::metadata(pair.fast.join("d/broken")).unwrap_err();
+    nix::mount::umount2(&broken, nix::mount::MntFlags::MNT_DETACH).unwrap();
+    assert_eq!(error.raw_os_error(), Some(libc::ENOTCONN));
+    match found {
+        // The kernel asked for the rest without their files.
+        Ok(found) => assert_eq!(found.len(), FILES + 1),
+        Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOTCONN)),
+    }
+}
