@@ -82,6 +82,11 @@ impl Fuse {
             .map_or_else(|| left(self.believed, arrived), |until| until.saturating_duration_since(Instant::now()))
     }
 
+    /// What is taken off the time for which the kernel may believe an entry of a listing. If the answer takes longer, the kernel is made to ask anew.
+    fn reserve(&self) -> Duration {
+        (self.believed / 16).max(Duration::from_millis(10).min(self.believed))
+    }
+
     fn told(&self, reply: ReplyAttr, arrived: Instant, found: FileLookup) {
         reply.attr(&self.believed(&found, arrived), &attributes(found.number, &found.attributes));
     }
@@ -327,14 +332,39 @@ impl fuser::Filesystem for Fuse {
         answer!(reply, listed, |reply: ReplyDirectory, ()| reply.ok());
     }
 
-    fn readdirplus(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
+    fn readdirplus(&self, _: &Request, id: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
         let arrived = Instant::now();
+        let (mut told, mut first) = (vec![], None);
+        // The kernel counts from the answer, and an entry has its time when it is added: what lies between is taken off before.
+        let reserve = self.reserve();
         let listed = self.files.list(handle.0, offset, true, |entry| {
             let Some(file) = &entry.file else { return false };
+            if !reserve.is_zero() && first.get_or_insert_with(Instant::now).elapsed() > reserve / 2 {
+                return true;
+            }
             let (believed, attributes) = (self.believed(file, arrived), attributes(file.id, &file.attributes));
-            reply.add(INodeNo(file.id), entry.next, entry.name, &believed, &attributes, NO_GENERATION)
+            let believed = believed.saturating_sub(reserve);
+            let is_full = reply.add(INodeNo(file.id), entry.next, entry.name, &believed, &attributes, NO_GENERATION);
+            if !is_full {
+                told.push((file.id, entry.name.to_owned(), entry.kind == rustix::fs::FileType::Directory));
+            }
+            is_full
         });
-        answer!(reply, listed, |reply: ReplyDirectoryPlus, ()| reply.ok());
+        // The kernel forgets those lookups alone that it was told of, so they are told; it asks for the rest again.
+        match listed {
+            Err(errno) if told.is_empty() => return reply.error(error(errno)),
+            _ => reply.ok(),
+        }
+        if first.is_some_and(|first| first.elapsed() > reserve) {
+            let kernel = self.kernel.clone();
+            let drop = move || {
+                for (file, name, is_directory) in told {
+                    kernel.drop_name(id.0, &name, is_directory);
+                    kernel.drop_file(file);
+                }
+            };
+            _ = std::thread::Builder::new().name("late".to_owned()).spawn(drop);
+        }
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {

@@ -26,15 +26,21 @@ pub struct Sshfs(Vec<Child>);
 impl Sshfs {
     /// The same, and how many requests it sent to its server.
     pub fn counted(of: &Path, at: &Path) -> Option<(Self, Arc<AtomicU64>)> {
-        let requests = Arc::new(AtomicU64::new(0));
-        Some((Self::start(of, at, Some(requests.clone()))?, requests))
+        Self::slowed(of, at).map(|(sshfs, requests, _)| (sshfs, requests))
+    }
+
+    /// The same, and the milliseconds that each request takes longer.
+    pub fn slowed(of: &Path, at: &Path) -> Option<(Self, Arc<AtomicU64>, Arc<AtomicU64>)> {
+        let [requests, pause_ms]: [Arc<AtomicU64>; 2] = Default::default();
+        let sshfs = Self::start(of, at, Some((requests.clone(), pause_ms.clone())))?;
+        Some((sshfs, requests, pause_ms))
     }
 
     pub fn new(of: &Path, at: &Path) -> Option<Self> {
         Self::start(of, at, None)
     }
 
-    fn start(of: &Path, at: &Path, requests: Option<Arc<AtomicU64>>) -> Option<Self> {
+    fn start(of: &Path, at: &Path, requests: Option<(Arc<AtomicU64>, Arc<AtomicU64>)>) -> Option<Self> {
         if !Path::new(SERVER).exists() || Command::new("sshfs").arg("--version").output().is_err() {
             eprintln!("skipped: sshfs or openssh-sftp-server is not installed");
             return None;
@@ -42,7 +48,7 @@ impl Sshfs {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         if let Some(requests) = requests {
             let (near, far) = UnixStream::pair().unwrap();
-            relay(std::mem::replace(&mut theirs, far), near, requests);
+            relay(std::mem::replace(&mut theirs, far), near, requests.0, requests.1);
         }
         let run = |mut command: Command, end: UnixStream| {
             let other: OwnedFd = end.try_clone().unwrap().into();
@@ -74,13 +80,14 @@ impl Drop for Sshfs {
 }
 
 /// Passes on what client and server say, and counts requests: each begins with its length. Its threads end with the two processes.
-fn relay(client: UnixStream, server: UnixStream, requests: Arc<AtomicU64>) {
+fn relay(client: UnixStream, server: UnixStream, requests: Arc<AtomicU64>, pause_ms: Arc<AtomicU64>) {
     let (mut from_client, mut to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
     std::thread::spawn(move || {
         let mut length = [0; 4];
         while from_client.read_exact(&mut length).is_ok() {
             let mut request = vec![0; u32::from_be_bytes(length) as usize];
             requests.fetch_add(1, Relaxed);
+            sleep(Duration::from_millis(pause_ms.load(Relaxed)));
             let passed = from_client.read_exact(&mut request).and_then(|()| to_server.write_all(&length));
             if passed.and_then(|()| to_server.write_all(&request)).is_err() {
                 break;

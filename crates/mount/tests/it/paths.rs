@@ -3,8 +3,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::mounts::{Mounts, listed, run, walk};
 use crate::over::Sshfs;
@@ -111,6 +112,37 @@ fn what_a_mount_renamed_is_not_found_by_its_old_name() {
         assert_eq!(fs::read(folders.server.join("b/x")).unwrap(), b"kept");
         assert_eq!(fs::read(folders.server.join("g")).unwrap(), b"kept");
         assert_eq!(fs::read(folders.server.join("f")).unwrap(), b"changed");
+    }
+    folders.end();
+}
+
+/// The kernel is told what it may believe when the last file of an answer was looked up, which takes long.
+#[test]
+fn the_first_file_of_a_slow_listing_is_believed_no_longer_than_the_promise() {
+    const AGE: Duration = Duration::from_secs(6);
+    const FILES: u64 = 12;
+    let Some(mounts) = Mounts::new("age=6s") else { return };
+    let folders = Folders::new();
+    fs::create_dir(folders.server.join("d")).unwrap();
+    (0..FILES).for_each(|file| fs::write(folders.server.join(format!("d/f{file}")), b"x").unwrap());
+    let Some((_sshfs, requests, pause_ms)) = Sshfs::slowed(&folders.server, &folders.client) else { return };
+    if let Some(pair) = mounts.mount(Some(&folders.client)) {
+        let length = |file: u64| fs::metadata(pair.fast.join(format!("d/f{file}"))).unwrap().len();
+        assert!(pair.fast.join("d").exists());
+        let before = requests.load(Relaxed);
+        pause_ms.store(200, Relaxed);
+        let changed = std::thread::scope(|scope| {
+            let listing = scope.spawn(|| fs::read_dir(pair.fast.join("d")).unwrap().count());
+            // Some of the files were looked up, or the kernel asked for the names alone.
+            eventually("the listing is under way", || requests.load(Relaxed) >= before + 18 || listing.is_finished());
+            (0..FILES).for_each(|file| fs::write(folders.server.join(format!("d/f{file}")), b"longer").unwrap());
+            let changed = Instant::now();
+            assert_eq!(listing.join().unwrap() as u64, FILES);
+            changed
+        });
+        pause_ms.store(0, Relaxed);
+        sleep((AGE + Duration::from_millis(50)).saturating_sub(changed.elapsed()));
+        assert_eq!((0..FILES).map(length).collect::<Vec<_>>(), [6; FILES as usize]);
     }
     folders.end();
 }
