@@ -221,19 +221,20 @@ fn measure(root: &Path) -> Option<(Clocks, Time)> {
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path).ok()?;
     let scratch = Scratch(&path);
     let mut is_whole = true;
-    let (mut ahead, mut behind) = (Time::MAX, Time::MAX);
+    let stamp = || {
+        let told = path.metadata().ok()?;
+        Some((Time::from(told.mtime()) * SECOND + Time::from(told.mtime_nsec()), told.mtime_nsec() == 0))
+    };
+    let mut apart = Apart::new(stamp()?.0);
     let now = || Some(SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_nanos() as Time);
     for _ in 0..TRIES {
         let before = now()?;
         file.write_all(b"x").ok()?;
         rustix::fs::fsync(&file).ok()?;
         let after = now()?;
-        let told = path.metadata().ok()?;
-        let stamp = Time::from(told.mtime()) * SECOND + Time::from(told.mtime_nsec());
-        is_whole &= told.mtime_nsec() == 0;
-        // The stamp was given between the two looks at our clock, so each try bounds the difference from both sides.
-        ahead = ahead.min(after - stamp);
-        behind = behind.min(stamp - before);
+        let (stamp, is_second) = stamp()?;
+        is_whole &= is_second;
+        apart.tried(before, stamp, after);
     }
     let old = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
     let times = Timestamps { last_access: old, last_modification: old };
@@ -241,9 +242,39 @@ fn measure(root: &Path) -> Option<(Clocks, Time)> {
     let told = path.metadata().ok()?;
     drop(scratch);
     let grain = if is_whole { SECOND } else { TICK };
-    let clocks = Clocks { grain, ahead: ahead.max(0), has_changed: told.ctime() != told.mtime() };
+    let clocks = Clocks { grain, ahead: apart.ahead.max(0), has_changed: told.ctime() != told.mtime() };
     // A stamp says when the grain began that it was given in.
-    Some((clocks, (behind + grain).max(0)))
+    Some((clocks, (apart.behind() + grain).max(0)))
+}
+
+/// How far our clock can be from the file system's, by stamps that were given between two looks at ours: each bounds the difference from both sides.
+struct Apart {
+    last: Time,
+    ahead: Time,
+    /// By stamps that moved. One that stayed may be of an earlier try, so it does not say how far we are behind.
+    moved: Option<Time>,
+    stayed: Time,
+}
+
+impl Apart {
+    /// Before the first try the file has this stamp.
+    fn new(stamp: Time) -> Self {
+        Apart { last: stamp, ahead: Time::MAX, moved: None, stayed: Time::MIN }
+    }
+
+    fn tried(&mut self, before: Time, stamp: Time, after: Time) {
+        self.ahead = self.ahead.min(after - stamp);
+        if std::mem::replace(&mut self.last, stamp) == stamp {
+            self.stayed = self.stayed.max(stamp - before);
+        } else {
+            self.moved = Some(self.moved.map_or(stamp - before, |moved| moved.min(stamp - before)));
+        }
+    }
+
+    /// If no stamp moved, the one that stayed is as coarse as any are: two seconds.
+    fn behind(&self) -> Time {
+        self.moved.unwrap_or(self.stayed + 2 * SECOND)
+    }
 }
 
 /// Whether a name of the directory's own in other letters leads to nothing, or to another file. Not if there is none to try.
@@ -302,6 +333,18 @@ mod tests {
         assert!(is("ext4", true, true) && is("ext4", true, false), "its clock is this machine's");
         assert!(!is("ext4", false, true) && !is("nfs4", false, true), "numbers are given again");
         assert!(is("ceph", false, true) && !is("ceph", false, false));
+    }
+
+    #[test]
+    fn a_stamp_that_stayed_does_not_say_that_our_clock_is_not_behind() {
+        let apart = |tries: [(Time, Time, Time); 2]| {
+            let mut apart = Apart::new(5);
+            tries.into_iter().for_each(|(before, stamp, after)| apart.tried(before, stamp, after));
+            (apart.ahead, apart.behind())
+        };
+        assert_eq!(apart([(10, 12, 14), (20, 21, 25)]), (2, 1));
+        assert_eq!(apart([(10, 12, 14), (20, 12, 24)]), (2, 2));
+        assert_eq!(apart([(4, 5, 6), (20, 5, 24)]), (1, 1 + 2 * SECOND));
     }
 
     #[test]
