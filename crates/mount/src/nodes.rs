@@ -275,11 +275,11 @@ impl Nodes {
         NodeKey::of(fd, stat, self.by_birth)
     }
 
-    /// The file that this names, if the kernel knows it.
-    pub(crate) fn found(&self, key: NodeKey) -> Option<Arc<Node>> {
+    /// The file that this names, if the kernel knows it: that was found here last, where a file is its path.
+    pub(crate) fn found(&self, key: NodeKey, place: Option<(u64, &OsStr)>) -> Option<Arc<Node>> {
         let table = self.table();
-        let id = table.by_key.get(&key)?;
-        table.by_id.get(id).map(|(node, _)| node.clone())
+        let id = place.and_then(|place| table.at(place)).or_else(|| table.by_key.get(&key).copied())?;
+        table.by_id.get(&id).map(|(node, _)| node.clone())
     }
 
     /// The file with this name, known to the kernel once more.

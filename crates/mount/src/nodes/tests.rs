@@ -41,7 +41,7 @@ fn a_file_known_by_names_alone_is_held_when_it_is_needed() {
     nodes.forget(f.id, 2);
     nodes.forget(b.id, 1);
     assert_eq!(nodes.len(), 2);
-    assert!(nodes.found(f.key().unwrap()).is_none());
+    assert!(nodes.found(f.key().unwrap(), None).is_none());
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_number_that_was_given_to_a_file_of_another_kind_is_another_node() {
     let (new, _) = nodes.look_up(&top, OsStr::new("d")).unwrap();
     assert!(new.id != old.id && new.key() == old.key());
     nodes.forget(old.id, 1);
-    assert!(Arc::ptr_eq(&new, &nodes.found(new.key().unwrap()).unwrap()));
+    assert!(Arc::ptr_eq(&new, &nodes.found(new.key().unwrap(), None).unwrap()));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::mounts::{Mounts, listed, run, walk};
 use crate::over::Sshfs;
-use crate::setup::eventually;
+use crate::setup::{Pair, eventually};
 
 /// Directories of a server and its client.
 struct Folders {
@@ -143,6 +143,26 @@ fn the_first_file_of_a_slow_listing_is_believed_no_longer_than_the_promise() {
         pause_ms.store(0, Relaxed);
         sleep((AGE + Duration::from_millis(50)).saturating_sub(changed.elapsed()));
         assert_eq!((0..FILES).map(length).collect::<Vec<_>>(), [6; FILES as usize]);
+    }
+    folders.end();
+}
+
+/// What was looked at through one mount, and is purged, is looked at anew.
+#[test]
+fn a_purge_takes_names_of_directories_that_were_never_looked_up_below() {
+    let Some(mounts) = Mounts::new("age=1h") else { return };
+    let folders = Folders::new();
+    fs::create_dir(folders.server.join("d")).unwrap();
+    fs::write(folders.server.join("d/f"), b"x").unwrap();
+    let Some(_sshfs) = Sshfs::new(&folders.server, &folders.client) else { return };
+    if let Some(one) = mounts.mount(Some(&folders.client)) {
+        listed(&one, 2);
+        let two: Pair = mounts.mount(Some(&folders.client)).unwrap();
+        assert!(two.fast.join("d/f").exists() && !two.fast.join("d/new").exists());
+        fs::write(folders.server.join("d/new"), b"x").unwrap();
+        assert!(!two.fast.join("d/new").exists(), "no promise sees it");
+        verbena_mount::purge(&two.fast).unwrap();
+        assert!(two.fast.join("d/new").exists());
     }
     folders.end();
 }
