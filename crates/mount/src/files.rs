@@ -96,6 +96,10 @@ impl Files {
         if drops {
             node.state.lock_taken();
             self.changed(node);
+            // What stands beside it says how it is to be read: a journal, a log.
+            if let Some(parent) = self.parent(node) {
+                self.changed(&parent);
+            }
         }
         drops
     }

@@ -482,6 +482,9 @@ impl fuser::Filesystem for Fuse {
                 taken?;
                 if kind != libc::F_UNLCK && files.drops_at_lock(&node) {
                     kernel.drop_file(id.0);
+                    if let Some((parent, name)) = node.place() {
+                        kernel.drop_beside(parent, &name);
+                    }
                 }
                 Ok(())
             });

@@ -1,6 +1,6 @@
 //! What the kernel keeps of files and names, and how it is told to drop it.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -37,6 +37,13 @@ impl Kernel {
         if let Some((notifier, _)) = self.0.session.get() {
             // The kernel may have nothing of the file, and says so by an error.
             _ = notifier.inval_inode(INodeNo(id), 0, 0);
+        }
+    }
+
+    /// Makes the kernel ask anew for the names by which programs find, beside a file that they lock, what belongs to it: the journals of SQLite, and locks of mailboxes.
+    pub(crate) fn drop_beside(&self, parent: u64, name: &OsStr) {
+        for end in ["-journal", "-wal", "-shm", ".lock"] {
+            self.drop_name(parent, &[name, OsStr::new(end)].into_iter().collect::<OsString>(), false);
         }
     }
 

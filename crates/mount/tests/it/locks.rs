@@ -1,6 +1,6 @@
 //! Locks taken at the mount, and those of programs that use the directory below.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 
+use crate::mounts::{Mounts, listed};
 use crate::setup::{Pair, eventually};
 
 fn lock(kind: i32, start: i64, length: i64) -> libc::flock {
@@ -72,4 +73,22 @@ fn a_lock_that_waits_comes_when_the_holder_below_gives_it_back_and_others_are_se
     set(&below, libc::F_UNLCK, 0, 0).unwrap();
     waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
     assert!(has_it.load(SeqCst));
+}
+
+/// What stands beside a file that is locked says how it is to be read: SQLite looks for a journal under a lock.
+#[test]
+fn a_lock_shows_the_journal_that_came_before_it() {
+    let Some(mounts) = Mounts::new("age=1h") else { return };
+    let Some(one) = mounts.mount(None) else { return };
+    fs::create_dir(one.slow.join("d")).unwrap();
+    fs::write(one.slow.join("d/db"), b"x").unwrap();
+    listed(&one, 2);
+    let two = mounts.mount(Some(&one.slow)).unwrap();
+    let journal = two.fast.join("d/db-journal");
+    assert!(!journal.exists() && two.count("missing_hits") == 1);
+    fs::write(one.slow.join("d/db-journal"), b"x").unwrap();
+    let file = File::options().read(true).write(true).open(two.fast.join("d/db")).unwrap();
+    assert!(!journal.exists(), "no promise sees it");
+    set(&file, libc::F_RDLCK, 0, 1).unwrap();
+    assert!(journal.exists());
 }
