@@ -9,7 +9,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps};
 use verbena_bank::{Clocks, Time};
 
-use crate::cache::Arrival;
 use crate::nodes::born;
 
 /// What names a file for all clients of a volume.
@@ -32,19 +31,15 @@ pub struct Below {
     pub identity: Identity,
     /// How far its times can be trusted.
     pub clocks: Clocks,
-    /// By how much our clock can be behind the file system's, in nanoseconds.
-    pub behind: Time,
     /// Whether the times were measured on a scratch file. If not, the directory cannot be written and the worst is taken.
     pub measured: bool,
     /// Device of the root. Files of another are not cached.
     pub device: u64,
     /// Number of the file system, as `statfs` gives it; 0 if it has none.
     pub filesystem: u64,
-    /// From the start of this machine to the beginning of 1970 by its clock, in nanoseconds, when the times were measured.
-    pub(crate) since: Time,
-    /// Whether a name in other letters is another name, as far as the directory itself shows it, and each name that is found is listed too.
+    /// Whether a name in other letters is another name, as far as the directory itself shows it.
     pub(crate) lists_all: bool,
-    /// Whether files have a time of birth by this machine's clock. With its number it names a file, also when the number is given again.
+    /// Whether files have a time of birth by this machine's clock: with its number it names a file for good. Only then names come from the bank.
     pub has_births: bool,
 }
 
@@ -58,9 +53,6 @@ impl Below {
     /// Kinds whose times come from this machine's own clock.
     const LOCAL: [&str; 7] = ["ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "f2fs"];
 
-    /// Kinds whose numbers are never given again.
-    const UNIQUE: [&str; 2] = ["ceph", "fuse.glusterfs"];
-
     /// Looks at a directory, and measures on a scratch file in it where it can be written.
     pub fn look(root: &Path) -> std::io::Result<Self> {
         let root = root.canonicalize()?;
@@ -69,43 +61,21 @@ impl Below {
         let kind = kind_of(&root).unwrap_or_else(|| "unknown".to_owned());
         let identity = if Self::NUMBERED.contains(&kind.as_str()) { Identity::Number } else { Identity::Path };
         let has_births = Self::LOCAL.contains(&kind.as_str()) && hold(&root).is_ok_and(|root| born(&root).is_some());
-        let arrived = Arrival::now();
         let mut measured = measure(&root);
-        if let Some((clocks, behind)) = &mut measured
+        if let Some(clocks) = &mut measured
             && Self::LOCAL.contains(&kind.as_str())
         {
-            (clocks.ahead, *behind) = (0, 0);
+            clocks.ahead = 0;
         }
-        // Of xfs all directories may fold letters, of others each says so. A server may, and may find what it does not list: snapshots, and what is mounted when it is looked for.
-        let lists_all = Self::LOCAL.contains(&kind.as_str()) && (kind != "xfs" || tells_letters(&root));
-        let since = arrived.time() - arrived.since_start();
-        let worst = Clocks { grain: 2 * SECOND, ahead: 2 * SECOND, has_changed: false };
-        let (clocks, behind) = measured.unwrap_or((worst, 2 * SECOND));
+        // Of xfs all directories may fold letters, of others each says so.
+        let lists_all = kind != "xfs" || tells_letters(&root);
+        let clocks = measured.unwrap_or(Clocks { grain: 2 * SECOND, ahead: 2 * SECOND, has_changed: false });
         let measured = measured.is_some();
-        Ok(Below { kind, root, identity, clocks, behind, measured, device, filesystem, since, lists_all, has_births })
+        Ok(Below { kind, root, identity, clocks, measured, device, filesystem, lists_all, has_births })
     }
 
-    /// Whether what names a file never names another one, so that something can be said of a file that is not open.
-    fn has_lasting_names(&self) -> bool {
-        self.identity == Identity::Path || self.has_births || Self::UNIQUE.contains(&self.kind.as_str())
-    }
-
-    /// Whether something can be said of names for a time: of files that are named for good, by a clock that is known.
-    pub(crate) fn has_timed_names(&self) -> bool {
-        self.has_lasting_names() && (self.measured || self.is_local())
-    }
-
-    /// Whether modes say who may list and search a directory, and access lists are shown.
-    pub(crate) fn shows_rights(&self) -> bool {
-        self.kind == "fuse.sshfs" || Self::NUMBERED.contains(&self.kind.as_str())
-    }
-
-    /// What tells this file system from others that a volume's clients have at the same path. Nothing where `is_named`, for then the volume's name says which it is; but a
-    /// file system of this machine is no other machine's, whatever its name. No answer if the machine cannot be told from others.
-    pub(crate) fn place(&self, is_named: bool) -> Option<Vec<u8>> {
-        if is_named && !self.is_local() {
-            return Some(vec![]);
-        }
+    /// What tells this file system from all others whose names stand in the bank. No answer if the machine cannot be told from others.
+    pub(crate) fn place(&self) -> Option<Vec<u8>> {
         // Of one start of one kernel. A machine that was copied has all other marks of the first.
         let kernel = std::fs::read("/proc/sys/kernel/random/boot_id").ok()?;
         // A container may count from another start of the machine.
@@ -113,11 +83,6 @@ impl Below {
         let source = mount_of(&self.root).map(|mount| mount.source)?;
         let numbers = [self.device.to_le_bytes(), self.filesystem.to_le_bytes()].concat();
         Some([&kernel[..], clock.as_os_str().as_bytes(), &numbers, source.as_bytes()].concat())
-    }
-
-    /// Whether the file system is this machine's own.
-    pub(crate) fn is_local(&self) -> bool {
-        Self::LOCAL.contains(&self.kind.as_str())
     }
 
     /// What weakens a promise here, one sentence each.
@@ -129,9 +94,9 @@ impl Below {
                 "{kind} has no file numbers that all clients share: a file is its path, a renamed file is read anew"
             ));
         }
-        if !self.has_lasting_names() {
+        if !self.has_births {
             said.push(format!(
-                "{kind} gives the numbers of files again, and no times of birth: under sealed and age=T no name comes from the bank"
+                "{kind} tells no times of birth by this machine's clock, so a file is not known by its name alone: no name comes from the bank"
             ));
         }
         if !self.clocks.has_changed {
@@ -147,9 +112,6 @@ impl Below {
         }
         if !self.measured {
             said.push("the directory cannot be written, so its times were not measured: the worst is taken".to_owned());
-        }
-        if self.has_lasting_names() && !self.has_timed_names() {
-            said.push("its clock is not known: under sealed and age=T no name comes from the bank".to_owned());
         }
         said
     }
@@ -212,8 +174,8 @@ pub(crate) fn mounts() -> Option<Vec<MountLine>> {
     Some(text.lines().filter_map(mount).collect())
 }
 
-/// Times of a scratch file: how fine, how far before our clock, and whether a change time is the file system's own; and how far behind it.
-fn measure(root: &Path) -> Option<(Clocks, Time)> {
+/// Times of a scratch file: how fine, how far from our clock, and whether a change time is the file system's own.
+fn measure(root: &Path) -> Option<Clocks> {
     /// Of kernels whose times move once a tick, with the slowest tick.
     const TICK: Time = 10_000_000;
     const TRIES: usize = 20;
@@ -221,20 +183,16 @@ fn measure(root: &Path) -> Option<(Clocks, Time)> {
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(&path).ok()?;
     let scratch = Scratch(&path);
     let mut is_whole = true;
-    let stamp = || {
-        let told = path.metadata().ok()?;
-        Some((Time::from(told.mtime()) * SECOND + Time::from(told.mtime_nsec()), told.mtime_nsec() == 0))
-    };
-    let mut apart = Apart::new(stamp()?.0);
-    let now = || Some(SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_nanos() as Time);
+    let mut ahead = Time::MAX;
     for _ in 0..TRIES {
-        let before = now()?;
         file.write_all(b"x").ok()?;
         rustix::fs::fsync(&file).ok()?;
-        let after = now()?;
-        let (stamp, is_second) = stamp()?;
-        is_whole &= is_second;
-        apart.tried(before, stamp, after);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_nanos() as Time;
+        let told = path.metadata().ok()?;
+        let stamp = Time::from(told.mtime()) * SECOND + Time::from(told.mtime_nsec());
+        is_whole &= told.mtime_nsec() == 0;
+        // The stamp was given before `now` was read, so each try bounds the difference from above.
+        ahead = ahead.min(now - stamp);
     }
     let old = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
     let times = Timestamps { last_access: old, last_modification: old };
@@ -242,39 +200,7 @@ fn measure(root: &Path) -> Option<(Clocks, Time)> {
     let told = path.metadata().ok()?;
     drop(scratch);
     let grain = if is_whole { SECOND } else { TICK };
-    let clocks = Clocks { grain, ahead: apart.ahead.max(0), has_changed: told.ctime() != told.mtime() };
-    // A stamp says when the grain began that it was given in.
-    Some((clocks, (apart.behind() + grain).max(0)))
-}
-
-/// How far our clock can be from the file system's, by stamps that were given between two looks at ours: each bounds the difference from both sides.
-struct Apart {
-    last: Time,
-    ahead: Time,
-    /// By stamps that moved. One that stayed may be of an earlier try, so it does not say how far we are behind.
-    moved: Option<Time>,
-    stayed: Time,
-}
-
-impl Apart {
-    /// Before the first try the file has this stamp.
-    fn new(stamp: Time) -> Self {
-        Apart { last: stamp, ahead: Time::MAX, moved: None, stayed: Time::MIN }
-    }
-
-    fn tried(&mut self, before: Time, stamp: Time, after: Time) {
-        self.ahead = self.ahead.min(after - stamp);
-        if std::mem::replace(&mut self.last, stamp) == stamp {
-            self.stayed = self.stayed.max(stamp - before);
-        } else {
-            self.moved = Some(self.moved.map_or(stamp - before, |moved| moved.min(stamp - before)));
-        }
-    }
-
-    /// If no stamp moved, the one that stayed is as coarse as any are: two seconds.
-    fn behind(&self) -> Time {
-        self.moved.unwrap_or(self.stayed + 2 * SECOND)
-    }
+    Some(Clocks { grain, ahead: ahead.max(0), has_changed: told.ctime() != told.mtime() })
 }
 
 /// Whether a name of the directory's own in other letters leads to nothing, or to another file. Not if there is none to try.
@@ -308,43 +234,16 @@ mod tests {
     fn a_file_system_is_told_from_others_of_its_volume() {
         let folder = tempfile::tempdir().unwrap();
         let local = Below::look(folder.path()).unwrap();
-        assert!(local.is_local() && local.has_births && local.has_timed_names(), "{local:?}");
-        // Another machine has a file system of that name too, and it is another one.
-        let place = local.place(true).unwrap();
-        assert!(!place.is_empty() && local.place(false).as_ref() == Some(&place));
+        assert!(local.has_births && !local.weaknesses().concat().contains("no name comes from the bank"), "{local:?}");
+        let place = local.place().unwrap();
         for other in [
             Below { device: local.device + 1, ..local.clone() },
             Below { filesystem: local.filesystem + 1, ..local.clone() },
         ] {
-            assert_ne!(other.place(true), Some(place.clone()));
+            assert_ne!(other.place(), Some(place.clone()));
         }
-        // Clients of a server agree on the volume by its name alone.
-        let shared = Below { kind: "nfs4".to_owned(), ..local };
-        assert_eq!((shared.place(true), shared.place(false)), (Some(vec![]), Some(place)));
-    }
-
-    #[test]
-    fn names_are_said_for_a_time_where_files_are_named_for_good_and_the_clock_is_known() {
-        let folder = tempfile::tempdir().unwrap();
-        let local = Below::look(folder.path()).unwrap();
-        let is = |kind: &str, has_births: bool, measured: bool| {
-            Below { kind: kind.to_owned(), has_births, measured, ..local.clone() }.has_timed_names()
-        };
-        assert!(is("ext4", true, true) && is("ext4", true, false), "its clock is this machine's");
-        assert!(!is("ext4", false, true) && !is("nfs4", false, true), "numbers are given again");
-        assert!(is("ceph", false, true) && !is("ceph", false, false));
-    }
-
-    #[test]
-    fn a_stamp_that_stayed_does_not_say_that_our_clock_is_not_behind() {
-        let apart = |tries: [(Time, Time, Time); 2]| {
-            let mut apart = Apart::new(5);
-            tries.into_iter().for_each(|(before, stamp, after)| apart.tried(before, stamp, after));
-            (apart.ahead, apart.behind())
-        };
-        assert_eq!(apart([(10, 12, 14), (20, 21, 25)]), (2, 1));
-        assert_eq!(apart([(10, 12, 14), (20, 12, 24)]), (2, 2));
-        assert_eq!(apart([(4, 5, 6), (20, 5, 24)]), (1, 1 + 2 * SECOND));
+        let without = Below { has_births: false, ..local };
+        assert!(without.weaknesses().concat().contains("no name comes from the bank"));
     }
 
     #[test]

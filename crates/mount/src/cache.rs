@@ -140,9 +140,9 @@ impl Cache {
         Ok(Cache { blocks, size, below, rules, work, distrusted, counts: CacheCounters::default() })
     }
 
-    /// What the bank may say of names under a promise, if that is anything. `is_named` if the volume has a name that all its clients agree on.
-    pub(crate) fn names(&self, promise: Promise, is_named: bool) -> Option<Names> {
-        Names::new(self.blocks.clone(), self.size, self.rules, &self.below, self.work.clone(), promise, is_named)
+    /// What the bank may say of names under a promise, if that is anything.
+    pub(crate) fn names(&self, promise: Promise) -> Option<Names> {
+        Names::new(self.blocks.clone(), self.size, self.rules, &self.below, self.work.clone(), promise)
     }
 
     pub(crate) fn rules(&self) -> Rules {

@@ -20,7 +20,7 @@ use crate::explain::{EXPLAIN, LastAccess};
 use crate::handles::{Handle, Handles};
 use crate::locks::Locks;
 use crate::lookups::FileLookup;
-use crate::nodes::{Naming, Node, NodeKey, Nodes, ROOT, path_of};
+use crate::nodes::{Node, NodeKey, Nodes, ROOT, path_of};
 use crate::status::{STATUS, status_text};
 
 pub(crate) type Result<T> = std::result::Result<T, Errno>;
@@ -71,7 +71,7 @@ impl Files {
         believes: bool,
     ) -> Result<Self> {
         Ok(Files {
-            nodes: Nodes::new(root, names.as_ref().map_or(Naming::Number, crate::names::Names::naming))?,
+            nodes: Nodes::new(root, names.is_some())?,
             handles: Handles::default(),
             locks: Locks::default(),
             cache,
@@ -111,12 +111,11 @@ impl Files {
         }
     }
 
-    /// The same for a file that had a name until now, or has it from now on. Of a directory that is its path, all paths below change.
-    fn changed_name(&self, parent: &Node, name: &OsStr, found: Result<Option<(NodeKey, FileType)>>) {
+    /// The same for a file that had a name until now.
+    fn changed_name(&self, found: Result<Option<NodeKey>>) {
         let Some(names) = &self.names else { return };
         match found {
-            Ok(Some((_, FileType::Directory))) if names.naming() == Naming::Path => names.distrust(),
-            Ok(Some((key, _))) => names.changed_name(parent, name, key),
+            Ok(Some(key)) => names.changed_key(key),
             Ok(None) => {}
             // Which file it was is not known.
             Err(_) => names.distrust(),
@@ -209,7 +208,10 @@ impl Files {
         let made = make(&parent);
         self.changed(&parent);
         made?;
-        self.find(&parent, name)
+        let found = self.find(&parent, name)?;
+        // What has its number now is not what had it before.
+        self.changed(self.nodes.node(found.id)?.as_ref());
+        Ok(found)
     }
 
     pub(crate) fn remove(&self, caller: Caller, parent: u64, name: &OsStr, flags: AtFlags) -> Result<()> {
@@ -218,10 +220,7 @@ impl Files {
         let gone = self.hold(&parent, name);
         let removed = rustix::fs::unlinkat(parent.fd()?, name, flags);
         self.changed(&parent);
-        self.changed_name(&parent, name, gone);
-        if removed.is_ok() {
-            self.nodes.moved((parent.id, name), None, false);
-        }
+        self.changed_name(gone);
         removed
     }
 
@@ -237,17 +236,10 @@ impl Files {
         let flags = RenameFlags::from_bits_retain(flags);
         let moved = [self.hold(&parent, name), self.hold(&new_parent, new_name)];
         let renamed = rustix::fs::renameat_with(parent.fd()?, name, new_parent.fd()?, new_name, flags);
-        for (parent, name, moved) in [(&parent, name, moved[0]), (&new_parent, new_name, moved[1])] {
+        for (parent, moved) in [&parent, &new_parent].into_iter().zip(moved) {
             self.changed(parent);
             // The file at either end: they may have changed places.
-            self.changed_name(parent, name, moved);
-        }
-        // A file that is its path has another one now.
-        self.changed_name(&new_parent, new_name, moved[0]);
-        self.changed_name(&parent, name, moved[1]);
-        if renamed.is_ok() {
-            let to = Some((new_parent.id, new_name));
-            self.nodes.moved((parent.id, name), to, flags.contains(RenameFlags::EXCHANGE));
+            self.changed_name(moved);
         }
         renamed
     }
@@ -300,7 +292,7 @@ impl Files {
         };
         self.changed(&parent);
         let held = rustix::fs::open(path_of(&fd), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-        let (node, stat) = self.nodes.know(held, &parent, name)?;
+        let (node, stat) = self.nodes.know(held)?;
         if self.believes {
             node.stands(parent.id, name);
         }

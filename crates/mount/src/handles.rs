@@ -34,8 +34,6 @@ pub(crate) struct Handle {
 pub(crate) struct DirectoryNames {
     /// They are known, for a listing from start to end.
     pub(crate) known: Option<Arc<Listing>>,
-    /// What is said of its files by name, where it is not said that these are all.
-    pub(crate) said: Option<Arc<Listing>>,
     /// Whether it began.
     has_begun: bool,
     /// They are read below, and become known so.
@@ -110,7 +108,7 @@ impl Handle {
     pub(crate) fn names(&self, offset: u64) -> MutexGuard<'_, DirectoryNames> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         if offset == 0 && std::mem::replace(&mut names.has_begun, true) {
-            (names.known, names.said) = (None, None);
+            names.known = None;
         }
         if offset == 0 || !names.collector.as_ref().is_some_and(|collector| collector.follows(offset)) {
             names.collector = None;

@@ -7,14 +7,14 @@ use std::time::Instant;
 
 use rustix::fs::{FileType, OFlags, Stat, fstat, listxattr, readlinkat};
 use rustix::io::Errno;
-use verbena_bank::{Attributes, Listing, NameEntry, Time};
+use verbena_bank::{Attributes, Listing, NameEntry};
 
 use crate::cache::{Arrival, attributes_of};
 use crate::caller::Caller;
 use crate::files::{Files, Result};
-use crate::handles::{DirectoryNames, Entry, Handle};
+use crate::handles::{DirectoryNames, Handle};
 use crate::names::{Collector, NameAnswer, NameKind, Names};
-use crate::nodes::{Naming, Node, NodeKey};
+use crate::nodes::{Node, NodeKey};
 
 /// A file that the kernel knows once more.
 #[derive(Clone, Copy, Debug)]
@@ -33,15 +33,6 @@ pub(crate) enum NameLookup {
     File(FileLookup),
     /// To nothing, until then.
     Missing(Instant),
-}
-
-/// From where it is known what a name of a listing leads to.
-enum Source {
-    /// The name alone is known.
-    Name,
-    Below(Stat, Option<NodeKey>),
-    /// From an earlier listing, which was taken then.
-    Said(NameEntry, Time),
 }
 
 /// One name of a listing.
@@ -96,7 +87,7 @@ impl Files {
     }
 
     /// The file of a name that is about to go, or to lead elsewhere, lives on where it is used. Says which it is, if there is one and the bank may say something of it.
-    pub(crate) fn hold(&self, parent: &Node, name: &OsStr) -> Result<Option<(NodeKey, FileType)>> {
+    pub(crate) fn hold(&self, parent: &Node, name: &OsStr) -> Result<Option<NodeKey>> {
         if self.timed_names().is_none() {
             return Ok(None);
         }
@@ -135,12 +126,12 @@ impl Files {
 
     /// A name of a listing that the bank gave, if what it says of the file may be so.
     fn known(&self, names: &Names, parent: &Arc<Node>, entry: &NameEntry, until: Instant) -> Option<FileLookup> {
-        let (attributes, by) = (entry.attributes?, names.named_by(entry)?);
+        let (attributes, key) = (entry.attributes?, names.key(entry));
         let name = OsStr::from_bytes(&entry.name);
-        if self.nodes.known_by(parent, name, by).is_some_and(|node| !names.agrees(&node, &attributes)) {
+        if self.nodes.found(key).is_some_and(|node| !names.agrees(&node, &attributes)) {
             return None;
         }
-        let node = self.nodes.name(parent, name, by, FileType::from_raw_mode(entry.kind))?;
+        let node = self.nodes.name(parent, name, key, FileType::from_raw_mode(entry.kind))?;
         node.stands(parent.id, name);
         names.count(NameKind::Name, true);
         Some(FileLookup { id: node.id, number: node.number(entry.number), attributes, until: Some(until) })
@@ -151,7 +142,7 @@ impl Files {
         Ok(self.find_below(parent, name)?.0)
     }
 
-    fn find_below(&self, parent: &Node, name: &OsStr) -> Result<(FileLookup, Source)> {
+    fn find_below(&self, parent: &Node, name: &OsStr) -> Result<(FileLookup, Stat, NodeKey)> {
         let (node, stat) = self.nodes.look_up(parent, name)?;
         if let Some(cache) = &self.cache {
             // What a listing says of it from another state is not taken for it.
@@ -163,7 +154,7 @@ impl Files {
         if let Some(names) = self.timed_names() {
             names.count(NameKind::Name, false);
         }
-        Ok((FileLookup::below(&node, &stat), Source::Below(stat, node.key())))
+        Ok((FileLookup::below(&node, &stat), stat, node.key))
     }
 
     pub(crate) fn stat(&self, id: u64) -> Result<FileLookup> {
@@ -200,22 +191,13 @@ impl Files {
 
     pub(crate) fn open_directory(&self, caller: Caller, id: u64) -> Result<u64> {
         let node = self.nodes.node(id)?;
-        let look = || {
-            let fd = node.fd()?;
-            node.asked();
-            fstat(fd)
-        };
         let mut from = DirectoryNames::default();
-        if let Some(names) = &self.names {
-            match names.names_by_time(&node, look)? {
-                Some((known, true)) => {
-                    names.count(NameKind::Listing, true);
-                    from.known = Some(known);
-                    return Ok(self.handles.add(Handle::directory(node, None, from)));
-                }
-                Some((said, false)) => from.said = Some(said),
-                None => {}
-            }
+        if let Some(names) = &self.names
+            && let Some(known) = names.names_by_time(&node)
+        {
+            names.count(NameKind::Listing, true);
+            from.known = Some(known);
+            return Ok(self.handles.add(Handle::directory(node, None, from)));
         }
         let fd = {
             let _acting = self.act(caller)?;
@@ -224,7 +206,7 @@ impl Files {
         if let Some(names) = &self.names {
             if !names.has_ages() {
                 node.asked();
-                from.known = names.names_by_version(&fd, &fstat(&fd)?);
+                from.known = names.names_by_version(node.key, &fstat(&fd)?);
             }
             names.count(NameKind::Listing, from.known.is_some());
         }
@@ -247,20 +229,16 @@ impl Files {
         if offset == 0 {
             from.collector = self.collect(&handle)?;
         }
-        let (mut collector, said) = (from.collector.take(), from.said.clone());
+        let mut collector = from.collector.take();
         let mut is_first = true;
         let ended = handle.list(offset, |entry| {
             let name = entry.name();
-            let (file, source) = if is_dot(name) {
+            let (file, below) = if is_dot(name) {
                 let found = if finds { self.stat(handle.node.id).ok() } else { None };
-                (found.map(|found| FileLookup { id: entry.number, ..found }), Source::Name)
-            } else if let Some(found) = said.as_ref().and_then(|said| self.said_of(&handle.node, said, &entry, finds)) {
-                found
-            } else if !finds {
-                (None, Source::Name)
-            } else {
+                (found.map(|found| FileLookup { id: entry.number, ..found }), None)
+            } else if finds {
                 match self.find_below(&handle.node, name) {
-                    Ok((found, source)) => (Some(found), source),
+                    Ok((found, stat, key)) => (Some(found), Some((stat, key))),
                     // Gone since it was listed.
                     Err(Errno::NOENT) => return Ok(false),
                     // The names from here on are asked for again; if it is the first of them that fails, the program is told.
@@ -269,13 +247,15 @@ impl Files {
                         return if is_first { Err(error) } else { Ok(true) };
                     }
                 }
+            } else {
+                (None, None)
             };
             is_first = false;
             let listed = ListedName { name, number: entry.number, kind: entry.kind, next: entry.next, file };
             let is_full = self.give(&listed, &mut add);
             if let Some(collected) = &mut collector
                 && !is_full
-                && !self.collected(collected, &handle, &listed, source)
+                && !self.collected(collected, &handle, &listed, below)
             {
                 collector = None;
             }
@@ -283,7 +263,11 @@ impl Files {
         })?;
         match (collector, &self.names) {
             (Some(collector), Some(names)) if ended => {
-                if !names.keep(&handle.node, collector)
+                let look = || {
+                    handle.node.asked();
+                    fstat(handle.fd().ok()?).ok()
+                };
+                if !names.keep(&handle.node, collector, look)
                     && let Some(cache) = &self.cache
                 {
                     cache.counts().dropped_fills.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -318,12 +302,12 @@ impl Files {
                 said.map_or_else(|| self.find(node, name), Ok).map(Some)
             };
             let file = match file {
-                Ok(file) => file,
                 // Gone since it was listed.
                 Err(Errno::NOENT) => continue,
                 // As where they are listed below.
                 Err(error) if is_first => return Err(error),
                 Err(_) => break,
+                Ok(file) => file,
             };
             is_first = false;
             let kind = FileType::from_raw_mode(entry.kind);
@@ -332,25 +316,6 @@ impl Files {
             }
         }
         Ok(())
-    }
-
-    /// A name that was listed below, as an earlier listing has it, and its file if that is asked for.
-    fn said_of(
-        &self,
-        node: &Arc<Node>,
-        said: &Listing,
-        listed: &Entry,
-        finds: bool,
-    ) -> Option<(Option<FileLookup>, Source)> {
-        let names = self.timed_names()?;
-        let (entry, until) = names.entry(node, said, listed.name())?;
-        // Where a file has a number, another one is another file; so is one of another kind. Not every file system lists kinds.
-        let is_kind = [FileType::from_raw_mode(entry.kind), FileType::Unknown].contains(&listed.kind);
-        if !is_kind || names.naming() != Naming::Path && entry.number != listed.number {
-            return None;
-        }
-        let file = if finds { Some(self.known(names, node, &entry, until)?) } else { None };
-        Some((file, Source::Said(entry, said.taken)))
     }
 
     /// Gives one name; a lookup that has no room is none. Says whether there was no room.
@@ -375,17 +340,16 @@ impl Files {
         Ok(names.collect(arrived, &handle.node, (fd, &stat), || extended(&handle.node)))
     }
 
-    /// One more name of a directory that is listed below. Says whether it can be kept as a whole still.
-    fn collected(&self, collector: &mut Collector, handle: &Handle, listed: &ListedName<'_>, source: Source) -> bool {
+    /// One more name of a directory that is listed below, with its file if that was looked up. Says whether it can be kept as a whole still.
+    fn collected(
+        &self,
+        collector: &mut Collector,
+        handle: &Handle,
+        listed: &ListedName<'_>,
+        below: Option<(Stat, NodeKey)>,
+    ) -> bool {
         let Some(names) = &self.names else { return false };
-        let (stat, key) = match &source {
-            Source::Name => (None, None),
-            Source::Below(stat, key) => (Some(stat), *key),
-            Source::Said(entry, taken) => {
-                collector.is_from(*taken);
-                return collector.add(entry.clone(), listed.next);
-            }
-        };
+        let stat = below.as_ref().map(|(stat, _)| stat);
         let (file, attributes) = (&listed.file, stat.filter(|stat| names.is_ours(stat)).map(attributes_of));
         let kind = stat.map_or(listed.kind, |stat| FileType::from_raw_mode(stat.st_mode));
         let is_link = attributes.is_some() && kind == FileType::Symlink;
@@ -402,7 +366,7 @@ impl Files {
         };
         let number = stat.map_or(listed.number, |stat| stat.st_ino);
         let name = listed.name.as_bytes().to_vec();
-        let born = names.lasting(key, collector.arrived);
+        let born = below.and_then(|(_, key)| names.lasting(key, collector.arrived));
         let entry = NameEntry { name, number, born, kind: kind.as_raw_mode(), attributes, target, extended };
         collector.add(entry, listed.next)
     }

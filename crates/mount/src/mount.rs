@@ -129,10 +129,7 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, MountError> {
         (Duration::ZERO, Duration::ZERO)
     };
     // Another user may not list or search what this one may.
-    let names = cache
-        .as_ref()
-        .filter(|_| !options.allow_other)
-        .and_then(|cache| cache.names(options.promise, options.volume.is_some()));
+    let names = cache.as_ref().filter(|_| !options.allow_other).and_then(|cache| cache.names(options.promise));
     let believes = !believed.is_zero();
     let files = Files::new(root, identities, cache, names, believes).map_err(std::io::Error::from)?;
     let files = Arc::new(files);

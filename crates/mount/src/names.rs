@@ -6,15 +6,17 @@
 //! | promise | what counts |
 //! |---|---|
 //! | `open` | the names of a listing, under the directory's version, which is looked at below after it was opened. Attributes never |
-//! | `sealed`, `age=T` | all of it, for T less what has passed since before the file system below was asked. Sealed, a name that a listing lacks is missing only under the directory's version |
+//! | `age=T` | all of it, for T less what has passed since before the file system below was asked |
 //!
-//! A time is written as the file system's clock may have shown it at the earliest, and read as it may show at the latest, so no difference of two mounts' clocks
-//! makes a listing younger. Only what was read below goes into the bank. What this mount changed counts from its change on: a listing that was
-//! taken before is not used for the file and its directory.
+//! There are names where files have times of birth by this machine's clock ([`Below::has_births`]), so that a name that was said long ago leads to
+//! its file or to none. All that find a listing are of one start of one machine ([`Below::place`]): its time counts from there, and no clock that is set
+//! makes it younger. Nothing is said under `sealed`: a listing that was taken while a file was written has its attributes from before it was closed.
+//!
+//! Only what was read below goes into the bank, of a directory that did not change while it was listed. What this mount changed counts from its
+//! change on: a listing that was taken before is not used for the file and its directory.
 //!
 //! A name is said to this user, who may not be the one who listed the directory. So either everyone may list and search it, by its mode, or it is opened below once.
 
-mod clock;
 mod kind;
 mod missing;
 mod rights;
@@ -23,7 +25,6 @@ mod table;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,15 +36,14 @@ use verbena_bank::{
     Attributes, BlockKey, BlockSize, Blocks, Clocks, FileKey, Listing, ListingHead, NameEntry, Rules, Time,
 };
 
-use crate::below::{Below, Identity};
+use crate::below::Below;
 use crate::cache::{Arrival, Fills, Work, attributes_of, nanoseconds, stamp, stamp_of};
-use crate::nodes::{NamedBy, Naming, Node, NodeKey, path_inside};
+use crate::nodes::{Node, NodeKey};
 use crate::promise::Promise;
-use clock::Clock;
 pub(crate) use kind::NameKind;
 use missing::{folds_letters, may_be_missing};
 pub(crate) use table::Collector;
-use table::{Changes, Slot, Table};
+use table::{Changes, DirectoryTimes, Slot, Table};
 
 /// What is known of a name.
 pub(crate) enum NameAnswer {
@@ -63,24 +63,14 @@ pub(crate) struct Names {
     rules: Rules,
     /// Of the file system's times.
     clocks: Clocks,
-    /// Of the times of listings.
-    clock: Clock,
-    /// Whether modes say who may list and search a directory, and access lists are shown.
-    shows_rights: bool,
     /// Whether a name that is not listed is missing, in a directory where letters are not folded.
     lists_all: bool,
     device: u64,
-    /// Whether a file is its number and its time of birth, rather than the number alone.
-    by_birth: bool,
-    /// What tells the file system from others of the volume.
+    /// What tells the file system from others.
     place: Vec<u8>,
-    /// The directory below, where a file is its path.
-    root: Option<PathBuf>,
     fills: Fills,
     /// How long names and attributes count by their time; nothing where they count by the directory's version alone.
     believed: Option<Duration>,
-    /// How long a missing name does.
-    missed: Duration,
     table: Mutex<Table>,
     changes: Mutex<Changes>,
     counts: [[AtomicU64; 2]; NameKind::ALL.len()],
@@ -102,17 +92,17 @@ impl Names {
         below: &Below,
         fills: Fills,
         promise: Promise,
-        is_named: bool,
     ) -> Option<Self> {
-        let believed = Some(promise.believed()).filter(|believed| !believed.is_zero());
-        // A directory's times can be set back where no change time shows it.
-        if believed.is_none() && !below.clocks.has_changed {
+        let believed = match promise {
+            // A directory's times can be set back where no change time shows it.
+            Promise::Open if below.clocks.has_changed => None,
+            Promise::Open | Promise::Sealed => return None,
+            Promise::Age(age) => Some(age),
+        };
+        if !below.has_births {
             return None;
         }
-        if believed.is_some() && !below.has_timed_names() {
-            return None;
-        }
-        let place = FileKey::new(b"place", &below.place(is_named)?, Rules::default()).block(size, 0);
+        let place = FileKey::new(b"place", &below.place()?, Rules::default()).block(size, 0);
         Some(Names {
             // A hash of it, so that keys stay short.
             place: blocks.name(&place).bytes()[..16].to_vec(),
@@ -120,15 +110,10 @@ impl Names {
             size,
             rules,
             clocks: below.clocks,
-            clock: Clock::new(below),
-            shows_rights: below.shows_rights(),
             lists_all: below.lists_all,
             device: below.device,
-            by_birth: below.has_births && believed.is_some(),
-            root: (below.identity == Identity::Path).then(|| below.root.clone()),
             fills,
             believed,
-            missed: promise.missed(),
             table: Mutex::default(),
             changes: Mutex::default(),
             counts: Default::default(),
@@ -155,99 +140,41 @@ impl Names {
         self.table().bytes
     }
 
-    /// What a file is here.
-    pub(crate) fn naming(&self) -> Naming {
-        match self.root {
-            Some(_) => Naming::Path,
-            None if self.by_birth => Naming::Birth,
-            None => Naming::Number,
-        }
-    }
-
-    /// What names a file for all clients of the volume, if anything does (rule B3).
-    fn identity(&self, node: &Node) -> Option<Vec<u8>> {
-        match &self.root {
-            Some(root) => {
-                let is_inside = node.key().is_none_or(|key| key.device == self.device);
-                node.path_inside(root).filter(|_| is_inside).map(|path| self.of_path(&path))
-            }
-            None => node.key().and_then(|key| self.of_key(key)),
-        }
-    }
-
-    /// The same, of a file in a directory.
-    fn inner(&self, directory: &Node, name: &[u8], key: NodeKey) -> Option<Vec<u8>> {
-        match &self.root {
-            Some(root) => Some(match name {
-                b"." => self.of_path(&directory.path_inside(root)?),
-                name => self.of_path(&[&directory.path_inside(root)?[..], b"/", name].concat()),
-            }),
-            None => self.of_key(key),
-        }
-    }
-
-    /// The same, of an open file or directory.
-    fn of_open(&self, fd: &OwnedFd, stat: &Stat) -> Option<Vec<u8>> {
-        match &self.root {
-            Some(root) => path_inside(fd, root).map(|path| self.of_path(&path)),
-            None => self.of_key(NodeKey::of(fd, stat, self.by_birth)),
-        }
-    }
-
-    fn of_path(&self, path: &[u8]) -> Vec<u8> {
-        [b"p", &self.place[..], path].concat()
-    }
-
-    fn of_key(&self, NodeKey { device, number, born }: NodeKey) -> Option<Vec<u8>> {
-        let (seconds, nanoseconds) = if self.by_birth { born? } else { (0, 0) };
+    /// What names a file for all that find a listing of it (rule B3). Without a time of birth, or on another device, it is in none.
+    fn identity(&self, NodeKey { device, number, born }: NodeKey) -> Option<Vec<u8>> {
+        let (seconds, nanoseconds) = born.filter(|_| device == self.device)?;
         let parts = [b"n", &self.place[..], &number.to_le_bytes(), &seconds.to_le_bytes(), &nanoseconds.to_le_bytes()];
-        (device == self.device).then(|| parts.concat())
+        Some(parts.concat())
     }
 
-    /// What names the file of an entry by its number.
-    fn key(&self, entry: &NameEntry) -> NodeKey {
+    /// What names the file of an entry.
+    pub(crate) fn key(&self, entry: &NameEntry) -> NodeKey {
         NodeKey { device: self.device, number: entry.number, born: entry.born }
     }
 
     /// This mount changed a file, or the names of a directory: what was said of it before counts no more.
     pub(crate) fn changed(&self, node: &Node) {
         node.state.rights_changed();
-        if node.key().is_none_or(|key| key.device == self.device) {
-            self.changed_file(self.identity(node));
-        }
+        self.changed_key(node.key);
     }
 
-    /// The same for a file that has a name, or had it until now.
-    pub(crate) fn changed_name(&self, directory: &Node, name: &OsStr, key: NodeKey) {
-        if key.device == self.device {
-            self.changed_file(self.inner(directory, name.as_bytes(), key));
-        }
-    }
-
-    fn changed_file(&self, file: Option<Vec<u8>>) {
-        let now = self.clock.now();
-        match file {
-            Some(file) => {
-                let believed = self.believed.unwrap_or_default().as_nanos() as Time;
-                let forgotten = now - believed - 2 * (self.clock.ahead + self.clock.behind);
-                self.changes().add(file, now, forgotten);
-            }
-            // Its path is not known, and a listing may have it.
-            None if self.naming() == Naming::Path => self.distrust(),
-            // Without a time of birth it is in no listing.
-            None => {}
-        }
+    /// The same for what names a file.
+    pub(crate) fn changed_key(&self, key: NodeKey) {
+        let Some(file) = self.identity(key) else { return };
+        let now = Arrival::now().since_start();
+        let believed = self.believed.unwrap_or_default().as_nanos() as Time;
+        self.changes().add(file, now, now - believed);
     }
 
     /// Nothing that was said of any name before counts any more.
     pub(crate) fn distrust(&self) {
-        *self.changes() = Changes::all(self.clock.now());
+        *self.changes() = Changes::all(Arrival::now().since_start());
         *self.table() = Table::default();
     }
 
     /// Takes the listing of a directory out of the bank, as far as it answers.
-    pub(crate) fn purge(&self, fd: &OwnedFd, stat: &Stat) {
-        let Some(directory) = self.of_open(fd, stat) else { return };
+    pub(crate) fn purge(&self, key: NodeKey, stat: &Stat) {
+        let Some(directory) = self.identity(key) else { return };
         let version = Some(stamp(stat, self.clocks));
         let keys = [None, version].map(|version| Listing::head_key(&directory, version, self.size, self.rules));
         let (done, removed) = sync_channel(1);
@@ -263,17 +190,15 @@ impl Names {
             Some(_) => self
                 .entry(parent, &listing, name)
                 .map_or(NameAnswer::Unknown, |(entry, until)| NameAnswer::Entry(Box::new(entry), until)),
-            None if may_be_missing(&listing, name) => {
-                self.are_all_until(until).map_or(NameAnswer::Unknown, NameAnswer::Missing)
-            }
+            None if may_be_missing(&listing, name) => NameAnswer::Missing(until),
             None => NameAnswer::Unknown,
         }
     }
 
     /// When this mount changed the names of a directory last, or found one that leads elsewhere.
     fn since(&self, directory: &Node) -> Option<Time> {
-        let moved = directory.state.names_since().map_or(0, |moved| self.clock.of(moved));
-        Some(self.changes().of(&self.identity(directory)?).max(moved))
+        let moved = directory.state.names_since().unwrap_or(0);
+        Some(self.changes().of(&self.identity(directory.key)?).max(moved))
     }
 
     /// An entry of a listing with attributes that count, and until when they do.
@@ -282,8 +207,8 @@ impl Names {
         let until = self.until(listing)?;
         // The name may lead to another file by now.
         let since = self.since(directory)?;
-        let file = self.inner(directory, name.as_bytes(), self.key(entry))?;
-        self.is_after(listing, self.changes().of(&file).max(since)).then(|| (entry.clone(), until))
+        let file = self.identity(self.key(entry))?;
+        (listing.taken > self.changes().of(&file).max(since)).then(|| (entry.clone(), until))
     }
 
     /// Whether what a listing says of a file can be what it is now, by what this mount has seen of it.
@@ -292,19 +217,9 @@ impl Names {
         node.state.writers() == 0 && seen.is_none_or(|seen| seen == stamp_of(attributes, self.clocks))
     }
 
-    /// What names the file of an entry for this mount. Nothing without attributes.
-    pub(crate) fn named_by(&self, entry: &NameEntry) -> Option<NamedBy> {
-        let attributes = entry.attributes?;
-        Some(match self.root {
-            Some(_) => NamedBy::Path((attributes.modified, attributes.size)),
-            None => NamedBy::Number(self.key(entry)),
-        })
-    }
-
     /// Whether an entry that has the name of a file is of this file.
     fn is_of(&self, entry: &NameEntry, node: &Node) -> bool {
-        let is_kind = node.kind == FileType::from_raw_mode(entry.kind);
-        is_kind && (self.naming() == Naming::Path || node.key() == Some(self.key(entry)))
+        node.kind == FileType::from_raw_mode(entry.kind) && node.key == self.key(entry)
     }
 
     /// What listings in memory say of a file that the kernel knows.
@@ -342,30 +257,19 @@ impl Names {
         if self.is_of(&entry, node) { entry.target } else { None }
     }
 
-    /// What is said of the names of a directory that is opened, by their time, and whether these are all; `look` looks at the directory below.
-    pub(crate) fn names_by_time<E>(
-        &self,
-        node: &Node,
-        look: impl FnOnce() -> Result<Stat, E>,
-    ) -> Result<Option<(Arc<Listing>, bool)>, E> {
-        let Some((listing, until)) = self.listing(node, true) else { return Ok(None) };
-        let are_all = match listing.version {
-            _ if self.are_all_until(until).is_some() => true,
-            // The version says nothing where it can be set back.
-            Some(version) if self.clocks.has_changed => stamp(&look()?, self.clocks) == version,
-            _ => false,
-        };
-        Ok(Some((listing, are_all)))
+    /// All names of a directory that is opened, by their time.
+    pub(crate) fn names_by_time(&self, node: &Node) -> Option<Arc<Listing>> {
+        self.listing(node, true).map(|(listing, _)| listing)
     }
 
     /// All names of a directory under its version, which was looked at after it was opened.
-    pub(crate) fn names_by_version(&self, fd: &OwnedFd, stat: &Stat) -> Option<Arc<Listing>> {
-        let directory = self.of_open(fd, stat).filter(|_| self.believed.is_none())?;
+    pub(crate) fn names_by_version(&self, key: NodeKey, stat: &Stat) -> Option<Arc<Listing>> {
+        let directory = self.identity(key).filter(|_| self.believed.is_none())?;
         let version = stamp(stat, self.clocks);
         let key = Listing::head_key(&directory, Some(version), self.size, self.rules);
         // What was purged counts no more, although a daemon may bring it back.
         let since = self.changes().of_all();
-        let counts = |listing: &Listing| listing.version == Some(version) && self.is_after(listing, since);
+        let counts = |listing: &Listing| listing.version == Some(version) && listing.taken > since;
         self.fetch(&directory, &key, counts).map(Arc::new)
     }
 
@@ -381,34 +285,28 @@ impl Names {
             return None;
         }
         let version = stamp(stat, self.clocks);
-        let is_settled = self.clocks.has_changed && version.is_settled(arrived.time(), self.clocks);
-        let version = Some(version).filter(|_| is_settled || !self.rules.settled);
-        if self.believed.is_none() && version.is_none() {
+        // Else a change while it is listed may show nothing.
+        if self.rules.settled && !version.is_settled(arrived.time(), self.clocks) {
             return None;
         }
-        let born = self.lasting(node.key(), arrived);
         // The next directory with its number could be born in the same moment.
-        if self.by_birth && born.is_none() {
-            return None;
-        }
+        let born = self.lasting(node.key, arrived)?;
         let own = NameEntry {
             name: b".".to_vec(),
             number: stat.st_ino,
-            born,
+            born: Some(born),
             kind: FileType::Directory.as_raw_mode(),
             attributes: Some(attributes_of(stat)),
             target: None,
             extended: self.believed.and_then(|_| extended()),
         };
-        // At the earliest.
-        let taken = self.clock.at(arrived) - self.clock.ahead;
         let lists_all = self.lists_all && !folds_letters(fd);
-        Some(Collector::new(arrived, taken, version, lists_all, own))
+        Some(Collector::new(arrived, times(stat), version, lists_all, own))
     }
 
     /// When a file was born, if no later file with its number can be born then.
-    pub(crate) fn lasting(&self, key: Option<NodeKey>, arrived: Arrival) -> Option<(i64, u32)> {
-        let born = key?.born?;
+    pub(crate) fn lasting(&self, key: NodeKey, arrived: Arrival) -> Option<(i64, u32)> {
+        let born = key.born?;
         (arrived.time() - self.clocks.ahead - nanoseconds(born) > self.clocks.grain).then_some(born)
     }
 
@@ -417,18 +315,21 @@ impl Names {
         stat.st_dev == self.device
     }
 
-    /// A directory was listed to its end: the names are kept here, and go into the bank.
-    pub(crate) fn keep(&self, node: &Node, collector: Collector) -> bool {
-        let Some(directory) = self.identity(node) else { return true };
-        let taken = collector.taken();
-        let Collector { version, lists_all, entries, bytes, .. } = collector;
-        let mut listing = Listing::new(taken, version, entries);
+    /// A directory was listed to its end: the names are kept here, and go into the bank, if it is as it was before. A listing of one that changed may
+    /// lack a name that was never missing. Says whether there was room.
+    pub(crate) fn keep(&self, node: &Node, collector: Collector, look: impl FnOnce() -> Option<Stat>) -> bool {
+        let Some(directory) = self.identity(node.key) else { return true };
+        let Collector { arrived, seen, version, lists_all, entries, bytes, .. } = collector;
+        if look().is_none_or(|stat| times(&stat) != seen) {
+            return true;
+        }
+        let under = if self.believed.is_some() { None } else { Some(version) };
+        let mut listing = Listing::new(arrived.since_start(), under, entries);
         listing.lists_all = lists_all;
         let mut mark = [0; 16];
         if getrandom::fill(&mut mark).is_err() {
             return true;
         }
-        let under = if self.believed.is_some() { None } else { version };
         let blocks = listing.blocks(&directory, under, mark, self.size, self.rules);
         let blocks: Vec<(BlockKey, Arc<Vec<u8>>)> =
             blocks.into_iter().map(|(key, bytes)| (key, Arc::new(bytes))).collect();
@@ -442,14 +343,14 @@ impl Names {
     /// A listing whose time counts, and until when: from memory, or from the bank if that is to be asked.
     fn listing(&self, node: &Node, asks: bool) -> Option<(Arc<Listing>, Instant)> {
         self.believed?;
-        let directory = self.identity(node)?;
+        let directory = self.identity(node.key)?;
         let known = match self.table().slots.get(&directory) {
             Some(Slot::Listing(listing, _)) => Some(listing.clone()),
             Some(Slot::Absent(until)) if Instant::now() < *until => return None,
             _ => None,
         };
         let counts = |listing: &Listing| {
-            self.until(listing).is_some() && self.since(node).is_some_and(|since| self.is_after(listing, since))
+            self.until(listing).is_some() && self.since(node).is_some_and(|since| listing.taken > since)
         };
         let listing = match known.filter(|listing| counts(listing)) {
             Some(listing) => listing,
@@ -498,33 +399,22 @@ impl Names {
     /// Until when a listing counts, as old as it may be. One from the future is of a clock that is wrong.
     fn until(&self, listing: &Listing) -> Option<Instant> {
         let asked = Instant::now();
-        let age = self.clock.now() + self.clock.behind - listing.taken;
+        let age = Arrival::now().since_start() - listing.taken;
         let left = self.believed?.checked_sub(Duration::from_nanos(u64::try_from(age).ok()?))?;
         (!left.is_zero()).then(|| asked + left)
-    }
-
-    /// Until when a name that a listing lacks is missing, if the listing itself counts so long.
-    fn are_all_until(&self, until: Instant) -> Option<Instant> {
-        let earlier = self.believed?.saturating_sub(self.missed);
-        until.checked_sub(earlier).filter(|until| *until > Instant::now())
-    }
-
-    /// Whether a listing was surely taken later than a time of our clock.
-    fn is_after(&self, listing: &Listing, time: Time) -> bool {
-        listing.taken > time + self.clock.behind
     }
 
     /// Whether everyone may list and search a directory, by what is known of it.
     pub(crate) fn all_may_search(&self, node: &Node) -> bool {
         let has = |listing: &Listing| listing.entry(b".").is_some_and(rights::all_may_search);
         let is_directory = node.kind == FileType::Directory;
-        self.shows_rights && is_directory && self.listing(node, true).is_some_and(|(listing, _)| has(&listing))
+        is_directory && self.listing(node, true).is_some_and(|(listing, _)| has(&listing))
     }
 
     /// Whether the names of a directory may be said to this user.
     fn may_be_said(&self, node: &Node, listing: &Listing) -> bool {
         let (Some(own), Some(believed)) = (listing.entry(b"."), self.believed) else { return false };
-        self.shows_rights && rights::all_may_search(own)
+        rights::all_may_search(own)
             || rights::lists_as_it_searches(own) && node.state.may_list(believed, || rights::may_list(node))
     }
 
@@ -537,7 +427,16 @@ impl Names {
     }
 }
 
+/// What moves when a name of a directory comes or goes, as fine as the file system shows it.
+fn times(stat: &Stat) -> DirectoryTimes {
+    let Attributes { modified, changed, .. } = attributes_of(stat);
+    (modified, changed)
+}
+
 /// Whether a name is in a list of names, if there is a list.
 fn has_name(list: Option<&[u8]>, name: &[u8]) -> Option<bool> {
     list.map(|list| list.split(|byte| *byte == 0).any(|one| one == name))
 }
+
+#[cfg(test)]
+mod tests;

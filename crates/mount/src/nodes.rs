@@ -5,25 +5,21 @@
 //! which the kernel asks for the names anew, and what was said of the names of that directory counts no more.
 //!
 //! A number is no identity by itself: once a file is gone, another is given its number, and a file that is not held may go at any time. So a file that is
-//! not held is named by its number and its time of birth, where the file system gives numbers again; or by its number alone, where it never does; or, where a file is its path, by its path, time and size.
+//! not held is named by its number and its time of birth. Where the file system tells no such time, each file is held.
 
 mod key;
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat};
 use rustix::io::Errno;
 
-use crate::cache::attributes_of;
 use crate::state::State;
-use key::PathVersion;
-pub(crate) use key::{NamedBy, Naming, NodeKey, born, path_inside, path_of};
+pub(crate) use key::{NodeKey, born, path_inside, path_of};
 
 /// The number of the root, in FUSE's protocol.
 pub(crate) const ROOT: u64 = 1;
@@ -33,8 +29,8 @@ pub(crate) const ROOT: u64 = 1;
 pub(crate) struct Node {
     /// Its number in FUSE's protocol.
     pub(crate) id: u64,
-    /// What names it below; not known of a file that is its path, before it is held.
-    key: OnceLock<NodeKey>,
+    /// What names it below.
+    pub(crate) key: NodeKey,
     /// The number that programs see, if it is not that of the file below.
     number: Option<u64>,
     /// What it is. A file of another kind is another one, whatever its number.
@@ -43,8 +39,6 @@ pub(crate) struct Node {
     pub(crate) state: State,
     /// Opened with `O_PATH`: the file itself, whatever its names are. While it is open the file's number is not given to another.
     held: OnceLock<OwnedFd>,
-    /// Of a file that is its path: when it was changed and how large it was, as was said of it (rule B3).
-    version: Option<PathVersion>,
     /// Where it is looked up when it is needed, while it is not held.
     origin: Mutex<Option<Origin>>,
     /// The directory and the name by which it was looked up last, where the kernel believes names.
@@ -66,52 +60,24 @@ impl Node {
     /// Files to look up one after another at most. One that would be deeper is looked up at once.
     const DEEPEST: usize = 64;
 
-    fn held(id: u64, fd: OwnedFd, stat: &Stat, key: NodeKey, calls: &Arc<AtomicU64>) -> Self {
-        let node = Self::unheld(id, NamedBy::Number(key), FileType::from_raw_mode(stat.st_mode), calls);
-        node.hold(fd, key);
-        node
-    }
-
-    fn unheld(id: u64, by: NamedBy, kind: FileType, calls: &Arc<AtomicU64>) -> Self {
-        let (key, number, version) = match by {
-            // Another node may have the file's own number.
-            NamedBy::Number(key) => (OnceLock::from(key), Some(id).filter(|id| ![ROOT, key.number].contains(id)), None),
-            NamedBy::Path(version) => (OnceLock::new(), Some(id), Some(version)),
-        };
+    fn new(id: u64, key: NodeKey, kind: FileType, calls: &Arc<AtomicU64>) -> Self {
         Node {
             id,
             key,
-            number,
+            // Another node may have the file's own number.
+            number: Some(id).filter(|id| ![ROOT, key.number].contains(id)),
             kind,
             state: State::default(),
             held: OnceLock::new(),
-            version,
             origin: Mutex::default(),
             place: Mutex::default(),
             calls: calls.clone(),
         }
     }
 
-    /// What names it below, if that is known.
-    pub(crate) fn key(&self) -> Option<NodeKey> {
-        self.key.get().copied()
-    }
-
     /// The number that programs see of the file that has this one below.
     pub(crate) fn number(&self, below: u64) -> u64 {
         self.number.unwrap_or(below)
-    }
-
-    /// Its path from the root of the file system below, as far as is known: the one that it is held by, or where it is looked up.
-    pub(crate) fn path_inside(&self, root: &Path) -> Option<Vec<u8>> {
-        let origin = self.origin().clone();
-        if let (None, Some(Origin { parent, name, .. })) = (self.held.get(), origin) {
-            let mut path = parent.path_inside(root)?;
-            path.push(b'/');
-            path.extend(name.as_bytes());
-            return Some(path);
-        }
-        path_inside(self.held.get()?, root)
     }
 
     /// Counts a call of the file system below, for what a name leads to or what is said of a file.
@@ -125,13 +91,13 @@ impl Node {
             return Ok(fd);
         }
         let origin = self.origin().clone();
-        // It has none any more: another thread holds it by now, or its name was taken away here.
+        // It has none any more: another thread holds it by now.
         let Some(Origin { parent, name, .. }) = origin else { return self.held.get().ok_or(Errno::STALE) };
         let directory = parent.fd()?;
         self.asked();
-        match open_path(directory, &name, self.key().is_some_and(|key| key.born.is_some())) {
+        match open_path(directory, &name, self.key.born.is_some()) {
             Ok((fd, stat, key)) if self.is(&stat, key) => {
-                self.hold(fd, key);
+                self.hold(fd);
                 self.held.get().ok_or(Errno::STALE)
             }
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => {
@@ -149,20 +115,10 @@ impl Node {
 
     /// Whether the file below is this one (rule B3).
     fn is(&self, stat: &Stat, key: NodeKey) -> bool {
-        let is_same = match (self.key(), self.version) {
-            (Some(own), _) => own == key,
-            // What stands in a directory moves its times, and is looked up by itself.
-            (None, Some(version)) => {
-                let attributes = attributes_of(stat);
-                self.kind == FileType::Directory || version == (attributes.modified, attributes.size)
-            }
-            (None, None) => false,
-        };
-        is_same && self.kind == FileType::from_raw_mode(stat.st_mode)
+        self.key == key && self.kind == FileType::from_raw_mode(stat.st_mode)
     }
 
-    fn hold(&self, fd: OwnedFd, key: NodeKey) {
-        _ = self.key.set(key);
+    fn hold(&self, fd: OwnedFd) {
         // Two threads may look it up: both have the same file.
         _ = self.held.set(fd);
         *self.origin() = None;
@@ -235,19 +191,16 @@ struct Table {
     by_id: HashMap<u64, (Arc<Node>, u64)>,
     /// By what names it below. Two names of one file are one node.
     by_key: HashMap<NodeKey, u64>,
-    /// By directory and name, where a file is its path.
-    by_place: Option<HashMap<(u64, OsString), u64>>,
     made: u64,
 }
 
 impl Nodes {
-    pub(crate) fn new(root: OwnedFd, naming: Naming) -> Result<Self, Errno> {
+    /// With times of birth in what names files, if `by_birth`.
+    pub(crate) fn new(root: OwnedFd, by_birth: bool) -> Result<Self, Errno> {
         let stat = fstat(&root)?;
-        let by_birth = naming == Naming::Birth;
         let key = NodeKey::of(&root, &stat, by_birth);
         let (mut table, calls) = (Table::default(), Arc::default());
-        table.by_place = (naming == Naming::Path).then(HashMap::new);
-        table.add(Node::held(ROOT, root, &stat, key, &calls));
+        table.add(Node::new(ROOT, key, FileType::Directory, &calls)).hold(root);
         Ok(Nodes { table: Mutex::new(table), by_birth, calls })
     }
 
@@ -275,11 +228,11 @@ impl Nodes {
         NodeKey::of(fd, stat, self.by_birth)
     }
 
-    /// The file that this names, if the kernel knows it: that was found here last, where a file is its path.
-    pub(crate) fn found(&self, key: NodeKey, place: Option<(u64, &OsStr)>) -> Option<Arc<Node>> {
+    /// The file that this names, if the kernel knows it.
+    pub(crate) fn found(&self, key: NodeKey) -> Option<Arc<Node>> {
         let table = self.table();
-        let id = place.and_then(|place| table.at(place)).or_else(|| table.by_key.get(&key).copied())?;
-        table.by_id.get(&id).map(|(node, _)| node.clone())
+        let id = table.by_key.get(&key)?;
+        table.by_id.get(id).map(|(node, _)| node.clone())
     }
 
     /// The file with this name, known to the kernel once more.
@@ -287,95 +240,53 @@ impl Nodes {
         let directory = parent.fd()?;
         parent.asked();
         let (fd, stat, key) = open_path(directory, name, self.by_birth)?;
-        Ok((self.add(fd, &stat, key, (parent.id, name)), stat))
+        Ok((self.add(fd, &stat, key), stat))
     }
 
-    /// The file of a descriptor of `O_PATH`, found by this name, known to the kernel once more.
-    pub(crate) fn know(&self, fd: OwnedFd, parent: &Node, name: &OsStr) -> Result<(Arc<Node>, Stat), Errno> {
+    /// The file of a descriptor of `O_PATH`, known to the kernel once more.
+    pub(crate) fn know(&self, fd: OwnedFd) -> Result<(Arc<Node>, Stat), Errno> {
         let stat = fstat(&fd)?;
         let key = self.key(&fd, &stat);
-        Ok((self.add(fd, &stat, key, (parent.id, name)), stat))
+        Ok((self.add(fd, &stat, key), stat))
     }
 
-    fn add(&self, fd: OwnedFd, stat: &Stat, key: NodeKey, place: (u64, &OsStr)) -> Arc<Node> {
+    fn add(&self, fd: OwnedFd, stat: &Stat, key: NodeKey) -> Arc<Node> {
         let kind = FileType::from_raw_mode(stat.st_mode);
         let mut table = self.table();
-        let found = table.by_key.get(&key).copied();
-        let found = found.and_then(|id| table.know(id, kind, |_| true));
-        // A file that is its path, and was not held yet.
-        let is_it = |node: &Node| node.key().is_none_or(|other| other == key);
-        let found = found.or_else(|| table.at(place).and_then(|id| table.know(id, kind, is_it)));
+        let found = table.know(key, kind, |_| true);
         let node = found.unwrap_or_else(|| {
-            let id = table.free_id(stat.st_ino);
-            table.add(Node::unheld(id, NamedBy::Number(key), kind, &self.calls))
+            let id = table.free_id(key.number);
+            table.add(Node::new(id, key, kind, &self.calls))
         });
         if !node.is_held() {
-            node.hold(fd, key);
+            node.hold(fd);
         }
-        table.by_key.insert(key, node.id);
-        table.stands(place, &node);
         node
     }
 
     /// The file that has this name as far as is known, known to the kernel once more. Nothing below is asked; nothing if it has to be.
-    pub(crate) fn name(&self, parent: &Arc<Node>, name: &OsStr, by: NamedBy, kind: FileType) -> Option<Arc<Node>> {
+    pub(crate) fn name(&self, parent: &Arc<Node>, name: &OsStr, key: NodeKey, kind: FileType) -> Option<Arc<Node>> {
         let mut table = self.table();
-        let place = (parent.id, name);
-        let (found, wanted) = match by {
-            NamedBy::Number(key) => (table.by_key.get(&key).copied(), key.number),
-            NamedBy::Path(_) => (table.at(place), 0),
-        };
         let is_found = |node: &Node| node.comes_from(parent, name);
-        let node = match found.filter(|id| table.is_of(*id, kind)) {
-            Some(id) => table.know(id, kind, is_found)?,
-            None => {
-                let node = Node::unheld(table.free_id(wanted), by, kind, &self.calls);
-                if !is_found(&node) {
-                    return None;
-                }
-                table.add(node)
-            }
-        };
-        table.stands(place, &node);
-        Some(node)
+        if table.has(key, kind) {
+            return table.know(key, kind, is_found);
+        }
+        let node = Node::new(table.free_id(key.number), key, kind, &self.calls);
+        is_found(&node).then(|| table.add(node))
     }
 
-    /// The file that is known from names by this name of a directory, or by what names it.
-    pub(crate) fn known_by(&self, parent: &Node, name: &OsStr, by: NamedBy) -> Option<Arc<Node>> {
-        let table = self.table();
-        let id = match by {
-            NamedBy::Number(key) => *table.by_key.get(&key)?,
-            NamedBy::Path(_) => table.at((parent.id, name))?,
-        };
-        table.by_id.get(&id).map(|(node, _)| node.clone())
-    }
-
-    /// Holds what has this name below, if the kernel knows it by names alone: the name is about to go. Says which file has it, and of what kind.
-    pub(crate) fn hold(&self, parent: &Node, name: &OsStr) -> Result<(NodeKey, FileType), Errno> {
+    /// Holds what has this name below, if the kernel knows it by names alone: the name is about to go. Says which file has it.
+    pub(crate) fn hold(&self, parent: &Node, name: &OsStr) -> Result<NodeKey, Errno> {
         let directory = parent.fd()?;
         parent.asked();
         let (fd, stat, key) = open_path(directory, name, self.by_birth)?;
-        let mut table = self.table();
-        let id = table.at((parent.id, name)).or_else(|| table.by_key.get(&key).copied());
-        if let Some((node, _)) = id.and_then(|id| table.by_id.get(&id))
+        if let Some(node) = self.found(key)
             && node.is(&stat, key)
+            && !node.is_held()
         {
-            if !node.is_held() {
-                node.hold(fd, key);
-            }
-            let id = node.id;
-            table.by_key.insert(key, id);
+            node.hold(fd);
         }
-        Ok((key, FileType::from_raw_mode(stat.st_mode)))
-    }
-
-    /// This mount took a name away, or gave its file another one; where they are exchanged, what had that one has the first now. Where a file is its path, what has an old name afterwards is another file.
-    pub(crate) fn moved(&self, from: (u64, &OsStr), to: Option<(u64, &OsStr)>, are_exchanged: bool) {
-        let mut table = self.table();
-        let moved = table.take(from);
-        let replaced = to.and_then(|to| table.take(to));
-        moved.into_iter().for_each(|node| table.put(&node, to));
-        replaced.into_iter().for_each(|node| table.put(&node, are_exchanged.then_some(from)));
+        Ok(key)
     }
 
     /// The kernel forgets `lookups` of its lookups.
@@ -386,15 +297,12 @@ impl Nodes {
         if *known > 0 || id == ROOT {
             return;
         }
-        let (key, place) = (node.key(), node.place());
+        let key = node.key;
         table.by_id.remove(&id);
-        // Another file may have its number or its name by now.
-        if let Some(key) = key
-            && table.by_key.get(&key) == Some(&id)
-        {
+        // Another file may have its number by now.
+        if table.by_key.get(&key) == Some(&id) {
             table.by_key.remove(&key);
         }
-        table.leaves(place, id);
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -403,14 +311,14 @@ impl Nodes {
 }
 
 impl Table {
-    /// Whether a file is of this kind. One of another kind is another file, whatever its number.
-    fn is_of(&self, id: u64, kind: FileType) -> bool {
-        self.by_id.get(&id).is_some_and(|(node, _)| node.kind == kind)
+    /// Whether this names a file of this kind. One of another kind is another file, whatever its number.
+    fn has(&self, key: NodeKey, kind: FileType) -> bool {
+        self.by_key.get(&key).and_then(|id| self.by_id.get(id)).is_some_and(|(node, _)| node.kind == kind)
     }
 
-    /// This file of this kind, known once more if `is_it`.
-    fn know(&mut self, id: u64, kind: FileType, is_it: impl FnOnce(&Node) -> bool) -> Option<Arc<Node>> {
-        let (node, lookups) = self.by_id.get_mut(&id)?;
+    /// The file of this kind that this names, known once more if `is_it`.
+    fn know(&mut self, key: NodeKey, kind: FileType, is_it: impl FnOnce(&Node) -> bool) -> Option<Arc<Node>> {
+        let (node, lookups) = self.by_id.get_mut(self.by_key.get(&key)?)?;
         if node.kind != kind || !is_it(node) {
             return None;
         }
@@ -418,58 +326,10 @@ impl Table {
         Some(node.clone())
     }
 
-    /// The file that was found by this name last, where a file is its path.
-    fn at(&self, (parent, name): (u64, &OsStr)) -> Option<u64> {
-        self.by_place.as_ref()?.get(&(parent, name.to_owned())).copied()
-    }
-
-    /// The same, which does not have the name any more.
-    fn take(&mut self, (parent, name): (u64, &OsStr)) -> Option<Arc<Node>> {
-        let id = self.by_place.as_mut()?.remove(&(parent, name.to_owned()))?;
-        self.by_id.get(&id).map(|(node, _)| node.clone())
-    }
-
-    /// A file whose name was taken away has this one. If it is not held it is found there alone, and nowhere without a name.
-    fn put(&mut self, node: &Node, place: Option<(u64, &OsStr)>) {
-        let above = place.and_then(|(parent, name)| Some((self.by_id.get(&parent)?.0.clone(), name)));
-        if !node.is_held() {
-            *node.origin() = above.map(|(parent, name)| Origin { parent, name: name.to_owned(), depth: 1 });
-        }
-        match place {
-            Some(place) => self.stands(place, node),
-            None => *node.place.lock().unwrap_or_else(PoisonError::into_inner) = None,
-        }
-    }
-
-    /// A file was found by this name.
-    fn stands(&mut self, (parent, name): (u64, &OsStr), node: &Node) {
-        if self.by_place.is_none() {
-            return;
-        }
-        let before = node.place();
-        if before.as_ref().is_none_or(|(other, last)| *other != parent || last != name) {
-            self.leaves(before, node.id);
-        }
-        node.stands(parent, name);
-        if let Some(places) = &mut self.by_place {
-            places.insert((parent, name.to_owned()), node.id);
-        }
-    }
-
-    fn leaves(&mut self, place: Option<(u64, OsString)>, id: u64) {
-        if let (Some(places), Some(place)) = (&mut self.by_place, place)
-            && places.get(&place) == Some(&id)
-        {
-            places.remove(&place);
-        }
-    }
-
     fn add(&mut self, node: Node) -> Arc<Node> {
         let node = Arc::new(node);
         self.by_id.insert(node.id, (node.clone(), 1));
-        if let Some(key) = node.key() {
-            self.by_key.insert(key, node.id);
-        }
+        self.by_key.insert(node.key, node.id);
         node
     }
 

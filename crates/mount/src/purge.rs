@@ -8,7 +8,7 @@
 //! The tree is walked below, and the names that the kernel believes are followed too: it may believe one that is not there any more.
 
 use std::collections::{HashMap, HashSet};
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{CString, OsStr};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -114,8 +114,6 @@ struct Purge<'a> {
 /// A name below that is still to be looked at. Its directory is open for as long as names of it are.
 struct Ahead {
     directory: Arc<OwnedFd>,
-    /// The directory's node, if the kernel knows it.
-    parent: Option<u64>,
     name: CString,
 }
 
@@ -145,45 +143,43 @@ impl Purge<'_> {
     /// What stands below: the file itself, and what has its name by now.
     fn below(&mut self, target: &Node) -> Result<()> {
         let own = fstat(target.fd()?)?;
-        self.tree(openat(CWD, target.path()?, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?, &own, target.place());
+        self.tree(openat(CWD, target.path()?, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?, &own);
         let path = readlink(target.path()?, vec![])?.into_bytes();
         let path = path.strip_suffix(b" (deleted)").unwrap_or(&path).to_vec();
-        let path = PathBuf::from(OsString::from_vec(path));
+        let path = PathBuf::from(std::ffi::OsString::from_vec(path));
         let found = openat(CWD, &path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
         if let Ok(found) = found
             && let Ok(stat) = fstat(&found)
             && (stat.st_dev, stat.st_ino) != (own.st_dev, own.st_ino)
         {
-            self.tree(found, &stat, target.place());
+            self.tree(found, &stat);
         }
         Ok(())
     }
 
-    fn tree(&mut self, top: OwnedFd, stat: &Stat, place: Option<(u64, OsString)>) {
+    fn tree(&mut self, top: OwnedFd, stat: &Stat) {
         let mut ahead = vec![];
-        self.one(&top, stat, place.as_ref().map(|(parent, name)| (*parent, name.as_os_str())), &mut ahead);
-        while let Some(Ahead { directory, parent, name }) = ahead.pop() {
-            let place = parent.map(|parent| (parent, OsStr::from_bytes(name.as_bytes())));
+        self.one(&top, stat, &mut ahead);
+        while let Some(Ahead { directory, name }) = ahead.pop() {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             match openat(&directory, &name, flags, Mode::empty()).and_then(|fd| Ok((fstat(&fd)?, fd))) {
                 // What is on another device has nothing in the bank.
-                Ok((found, fd)) if found.st_dev == stat.st_dev => self.one(&fd, &found, place, &mut ahead),
+                Ok((found, fd)) if found.st_dev == stat.st_dev => self.one(&fd, &found, &mut ahead),
                 Ok(_) | Err(Errno::NOENT) => {}
                 Err(_) => self.done.failed += 1,
             }
         }
     }
 
-    fn one(&mut self, fd: &OwnedFd, stat: &Stat, place: Option<(u64, &OsStr)>, ahead: &mut Vec<Ahead>) {
-        let known = self.files.nodes.found(self.files.nodes.key(fd, stat), place);
+    fn one(&mut self, fd: &OwnedFd, stat: &Stat, ahead: &mut Vec<Ahead>) {
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => self.file(fd, stat, known),
-            FileType::Directory if self.directory(fd, stat, known, ahead).is_err() => self.done.failed += 1,
+            FileType::RegularFile => self.file(fd, stat),
+            FileType::Directory if self.directory(fd, stat, ahead).is_err() => self.done.failed += 1,
             _ => {}
         }
     }
 
-    fn file(&mut self, fd: &OwnedFd, stat: &Stat, known: Option<Arc<Node>>) {
+    fn file(&mut self, fd: &OwnedFd, stat: &Stat) {
         self.done.files += 1;
         let (removed, is_all) = self.cache.purge(fd, stat, self.tag);
         match removed {
@@ -195,18 +191,19 @@ impl Purge<'_> {
         }
         if is_all {
             self.files.nodes.all().iter().for_each(|node| self.end(node));
-        } else if let Some(node) = known {
+        } else if let Some(node) = self.files.nodes.found(self.files.nodes.key(fd, stat)) {
             self.end(&node);
         }
     }
 
-    fn directory(&self, fd: &OwnedFd, stat: &Stat, known: Option<Arc<Node>>, ahead: &mut Vec<Ahead>) -> Result<()> {
+    fn directory(&self, fd: &OwnedFd, stat: &Stat, ahead: &mut Vec<Ahead>) -> Result<()> {
+        let key = self.files.nodes.key(fd, stat);
         if let Some(names) = &self.files.names {
-            names.purge(fd, stat);
+            names.purge(key, stat);
         }
         let directory = openat(fd, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let directory = Arc::new(directory);
-        let parent = known.map(|known| known.id);
+        let known = self.files.nodes.found(key);
         for entry in Dir::read_from(&directory)? {
             let entry = entry?;
             let name = entry.file_name().to_owned();
@@ -214,10 +211,10 @@ impl Purge<'_> {
             if name.as_bytes() == b"." || name.as_bytes() == b".." {
                 continue;
             }
-            if let Some(parent) = parent {
-                self.kernel.drop_name(parent, OsStr::from_bytes(name.as_bytes()), may_be_directory);
+            if let Some(known) = &known {
+                self.kernel.drop_name(known.id, OsStr::from_bytes(name.as_bytes()), may_be_directory);
             }
-            ahead.push(Ahead { directory: directory.clone(), parent, name });
+            ahead.push(Ahead { directory: directory.clone(), name });
         }
         Ok(())
     }

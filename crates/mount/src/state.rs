@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use verbena_bank::{Rules, Stamp};
+use verbena_bank::{Rules, Stamp, Time};
 
+use crate::cache::Arrival;
 use crate::explain::LastAccess;
 
 /// Counts that decide whether open files may still use the bank.
@@ -32,8 +33,8 @@ struct Seen {
     may_list: Option<(Instant, bool)>,
     /// Of a directory: when this mount changed it last, and perhaps who may list it.
     changed: Option<Instant>,
-    /// Of a directory: when a name was found to lead elsewhere than was said.
-    moved: Option<Instant>,
+    /// Of a directory: when a name was found to lead elsewhere than was said, in nanoseconds since the machine started.
+    moved: Option<Time>,
 }
 
 /// A moment in the life of a file. What was validated in one counts in no other.
@@ -74,11 +75,11 @@ impl State {
 
     /// A name of this directory leads elsewhere than was said: what was said of its names before counts no more.
     pub(crate) fn names_moved(&self) {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).moved = Some(Instant::now());
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).moved = Some(Arrival::now().since_start());
     }
 
     /// What was said of the names of this directory counts if it was taken later.
-    pub(crate) fn names_since(&self) -> Option<Instant> {
+    pub(crate) fn names_since(&self) -> Option<Time> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).moved
     }
 

@@ -30,7 +30,7 @@ pub enum Command {
 
 /// Mount a directory at another place. An open there sees all that was closed before it, as far as the file system below shows it.
 ///
-/// Blocks of files, and names and attributes where the promise has a time for them, come from the bank. The bank is memory of the helper of this machine, which all mounts of the user share; while no helper runs every operation goes below. What is written
+/// Blocks of files come from the bank under the promise, and so do names and attributes under age=TIME, where the file system tells times of birth. The bank is memory of the helper of this machine, which all mounts of the user share; while no helper runs every operation goes below. What is written
 /// goes through: a write, an fsync or a close answers what the file system below answered. The command runs until the directory is unmounted, or SIGINT or SIGTERM ends it.
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
@@ -255,7 +255,14 @@ impl Check {
         )?;
         writeln!(out, "grain     {}", milliseconds(below.clocks.grain))?;
         writeln!(out, "ahead     {}", milliseconds(below.clocks.ahead))?;
-        writeln!(out, "behind    {}", milliseconds(below.behind))?;
+        let names = match (below.has_births, below.clocks.has_changed) {
+            (true, true) => "from the bank under open and age=TIME",
+            (true, false) => "from the bank under age=TIME alone: the change time of directories was not measured",
+            (false, _) => {
+                "all asked here: files have no time of birth by this machine's clock, so a name alone tells no file from the next"
+            }
+        };
+        writeln!(out, "names     {names}")?;
         Ok(writeln!(out, "carries   open, sealed, age=TIME; not strong: writers below a mount announce nothing")?)
     }
 }

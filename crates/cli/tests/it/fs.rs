@@ -27,6 +27,7 @@ fn a_file_comes_from_the_bank_and_never_older_than_what_was_closed() {
     let [slow_text, fast_text] = [&slow, &fast].map(|folder| folder.to_str().unwrap());
     let checked = output(&mut verbena(&["fs", "check", slow_text]));
     assert!(checked.contains("identity") && checked.contains("not strong"), "{checked}");
+    assert!(checked.contains("names     from the bank under open and age=TIME"), "{checked}");
 
     let mut up = verbena(&["bank", "up", "--json", "--daemons", "2", "--memory", "64MiB"]);
     let (_bank, line) = started(&mut up, |line| line.contains(r#""serving""#));

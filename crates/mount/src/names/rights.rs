@@ -42,7 +42,7 @@ mod tests {
     use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
     use super::*;
-    use crate::nodes::{Naming, Nodes, ROOT};
+    use crate::nodes::{Nodes, ROOT};
 
     fn own(mode: u32, extended: &[u8]) -> NameEntry {
         let time = (0, 0);
@@ -98,7 +98,7 @@ mod tests {
         let may = |rights: u16| {
             let list = access_list(USER, rights);
             setxattr(folder.path(), "system.posix_acl_access", &list, XattrFlags::empty()).unwrap();
-            let nodes = Nodes::new(crate::below::hold(folder.path()).unwrap(), Naming::Number).unwrap();
+            let nodes = Nodes::new(crate::below::hold(folder.path()).unwrap(), false).unwrap();
             let look = move || {
                 set_thread_groups(&[]).unwrap();
                 set_thread_res_gid(None, Gid::from_raw(USER), None).unwrap();

@@ -8,13 +8,17 @@ use verbena_bank::{Listing, NameEntry, Stamp, Time};
 
 use crate::cache::Arrival;
 
+/// When names of a directory changed last, and when anything of it did: seconds since 1970, and nanoseconds.
+pub(crate) type DirectoryTimes = ((i64, u32), (i64, u32));
+
 /// A directory that is being listed below, from start to end.
 #[derive(Debug)]
 pub(crate) struct Collector {
+    /// When it began.
     pub(crate) arrived: Arrival,
-    /// From when the oldest of what it has is, at the earliest.
-    taken: Time,
-    pub(crate) version: Option<Stamp>,
+    /// Its times then.
+    pub(crate) seen: DirectoryTimes,
+    pub(crate) version: Stamp,
     pub(crate) lists_all: bool,
     /// Where the next part must begin.
     next: u64,
@@ -69,7 +73,7 @@ impl Changes {
     /// Changes from before `forgotten` need not be known: no listing is that old.
     pub(crate) fn add(&mut self, file: Vec<u8>, now: Time, forgotten: Time) {
         if let Some(changed) = self.some.get_mut(&file) {
-            *changed = now;
+            *changed = now.max(*changed);
             return;
         }
         let is_full = |changes: &Self| changes.some.len() >= Self::MOST || changes.bytes + file.len() > Self::BYTES;
@@ -119,23 +123,13 @@ impl Slot {
 
 impl Collector {
     /// Of a directory whose own entry this is.
-    pub(crate) fn new(arrived: Arrival, taken: Time, version: Option<Stamp>, lists_all: bool, own: NameEntry) -> Self {
-        Collector { arrived, taken, version, lists_all, next: 0, bytes: own.bytes(), entries: vec![own] }
+    pub(crate) fn new(arrived: Arrival, seen: DirectoryTimes, version: Stamp, lists_all: bool, own: NameEntry) -> Self {
+        Collector { arrived, seen, version, lists_all, next: 0, bytes: own.bytes(), entries: vec![own] }
     }
 
     /// The part that begins at `offset` belongs to it, if it follows what came before.
     pub(crate) fn follows(&self, offset: u64) -> bool {
         self.next == offset
-    }
-
-    /// From when all of it is, at the earliest.
-    pub(crate) fn taken(&self) -> Time {
-        self.taken
-    }
-
-    /// It has an entry of a listing that was taken then.
-    pub(crate) fn is_from(&mut self, taken: Time) {
-        self.taken = self.taken.min(taken);
     }
 
     /// One more name, and where the next one stands. Says whether there is room for it.
@@ -163,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_is_as_old_as_the_oldest_of_what_it_has() {
+    fn a_directory_is_listed_once_however_often_it_names_itself() {
         let entry = |name: &[u8]| NameEntry {
             name: name.to_vec(),
             number: 1,
@@ -173,16 +167,11 @@ mod tests {
             target: None,
             extended: None,
         };
-        let mut collector = Collector::new(Arrival::now(), 35, None, false, entry(b"."));
+        let version = Stamp { modified: 0, changed: 0, size: 0 };
+        let mut collector = Collector::new(Arrival::now(), ((0, 0), (0, 0)), version, false, entry(b"."));
         assert!(collector.follows(0) && collector.add(entry(b"a"), 7) && collector.follows(7));
-        assert_eq!(collector.taken(), 35);
-        let taken = [40, 30, 20, 40].map(|taken| {
-            collector.is_from(taken);
-            collector.taken()
-        });
-        assert_eq!(taken, [35, 30, 20, 20]);
         // The directory itself was looked at when its listing began.
-        assert!(collector.add(entry(b"."), 8));
+        assert!(collector.add(entry(b"."), 8) && collector.follows(8));
         assert_eq!(collector.entries.len(), 2);
     }
 
@@ -227,6 +216,9 @@ mod tests {
         }
         assert_eq!((changes.of(&name(3)), changes.of(&name(1 << 40))), (13, 0));
         changes.add(name(3), 1_000_000, 0);
+        assert_eq!(changes.of(&name(3)), 1_000_000);
+        // Two threads may come in another order than their times.
+        changes.add(name(3), 999_999, 0);
         assert_eq!(changes.of(&name(3)), 1_000_000);
         // Old ones make room.
         changes.add(name(1 << 40), 1_000_001, 10 + 100);

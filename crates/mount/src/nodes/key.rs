@@ -6,36 +6,13 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, Stat, StatxFlags, statx};
 
-/// When a file changed last, in seconds and nanoseconds since 1970, and its bytes.
-pub(super) type PathVersion = ((i64, u32), u64);
-
 /// What names a file below. While the file is held no other one has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct NodeKey {
     pub(crate) device: u64,
     pub(crate) number: u64,
-    /// When it was made, in seconds and nanoseconds since 1970, where numbers are given again: then no other file ever has the same.
+    /// When it was made, in seconds and nanoseconds since 1970, where names come from the bank: then no other file ever has the same.
     pub(crate) born: Option<(i64, u32)>,
-}
-
-/// What names a file that is known from names alone.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum NamedBy {
-    /// What no other file will have.
-    Number(NodeKey),
-    /// Its path, with this version.
-    Path(PathVersion),
-}
-
-/// Whether files are found by something else than the number of an open one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Naming {
-    /// By the number alone: each file is held, or its number is never given again.
-    Number,
-    /// By the number and the time of birth.
-    Birth,
-    /// By the path: its number is nothing that another mount knows.
-    Path,
 }
 
 impl NodeKey {

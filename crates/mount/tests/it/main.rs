@@ -18,5 +18,6 @@ mod plain;
 mod purged;
 mod refused;
 mod reused;
+mod sealed;
 mod setup;
 mod users;

@@ -24,12 +24,7 @@ const SERVER: &str = "/usr/lib/openssh/sftp-server";
 pub struct Sshfs(Vec<Child>);
 
 impl Sshfs {
-    /// The same, and how many requests it sent to its server.
-    pub fn counted(of: &Path, at: &Path) -> Option<(Self, Arc<AtomicU64>)> {
-        Self::slowed(of, at).map(|(sshfs, requests, _)| (sshfs, requests))
-    }
-
-    /// The same, and the milliseconds that each request takes longer.
+    /// The same, how many requests it sent to its server, and the milliseconds that each takes longer.
     pub fn slowed(of: &Path, at: &Path) -> Option<(Self, Arc<AtomicU64>, Arc<AtomicU64>)> {
         let [requests, pause_ms]: [Arc<AtomicU64>; 2] = Default::default();
         let sshfs = Self::start(of, at, Some((requests.clone(), pause_ms.clone())))?;

@@ -1,0 +1,83 @@
+//! What a mount says of names, over a temporary directory and a bank that does not answer.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use verbena_bank::{Bank, Memcached, Options, Placement, Secret};
+
+use super::*;
+use crate::cache::Cache;
+use crate::caller::{Caller, Identities};
+use crate::files::Files;
+use crate::nodes::ROOT;
+
+fn cache(below: Below) -> Cache {
+    let daemons = "memcached://127.0.0.1:1".parse().unwrap();
+    let verbena_bank::Kind::Memcached(daemons) = daemons else { panic!("no daemons") };
+    let bank = Bank::Memcached(Memcached::new(daemons, Options::default()).unwrap(), Placement::default());
+    let blocks = Blocks::new(Secret::new([7; 32]), bank, Rules::default());
+    Cache::new(Arc::new(blocks), BlockSize::default(), below, Rules::default()).unwrap()
+}
+
+fn files(root: &Path) -> Files {
+    let cache = cache(Below::look(root).unwrap());
+    let names = cache.names(Promise::Age(Duration::from_secs(3600)));
+    assert!(names.is_some());
+    Files::new(crate::below::hold(root).unwrap(), Identities::Own, Some(cache), names, true).unwrap()
+}
+
+#[test]
+fn names_are_said_where_files_have_births_and_not_of_sealed_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let below = Below::look(folder.path()).unwrap();
+    let are_said = |has_births: bool, has_changed: bool| {
+        let clocks = Clocks { has_changed, ..below.clocks };
+        let cache = cache(Below { has_births, clocks, ..below.clone() });
+        [Promise::Open, Promise::Sealed, Promise::Age(Duration::from_secs(1))]
+            .map(|promise| cache.names(promise).is_some())
+    };
+    assert_eq!(are_said(true, true), [true, false, true]);
+    assert_eq!(are_said(true, false), [false, false, true], "a directory's times can be set back");
+    assert_eq!(are_said(false, true), [false; 3], "a name alone tells no file from the next");
+}
+
+#[test]
+fn what_a_mount_makes_counts_from_then_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = files(folder.path());
+    let names = files.names.as_ref().unwrap();
+    let before = Arrival::now().since_start();
+    let made = files.make_directory(Caller { uid: 0, gid: 0, pid: 0 }, ROOT, OsStr::new("d"), 0o755).unwrap();
+    for id in [ROOT, made.id] {
+        assert!(names.since(&files.nodes.node(id).unwrap()).unwrap() >= before, "{id}");
+    }
+}
+
+#[test]
+fn a_directory_is_kept_that_did_not_change_since_a_moment_before_it_was_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let pause = || std::thread::sleep(Duration::from_millis(50));
+    pause();
+    let files = files(folder.path());
+    let (names, node) = (files.names.as_ref().unwrap(), files.nodes.node(ROOT).unwrap());
+    let look = || rustix::fs::fstat(node.fd().unwrap()).ok();
+    let collect = || {
+        let directory = node.open(rustix::fs::OFlags::RDONLY).unwrap();
+        names.collect(Arrival::now(), &node, (&directory, &look().unwrap()), || Some(vec![]))
+    };
+    pause();
+    // Another change could have the same time: it is not over yet.
+    let directory = std::fs::File::open(folder.path()).unwrap();
+    directory.set_modified(SystemTime::now() + Duration::from_secs(3600)).unwrap();
+    pause();
+    assert!(collect().is_none());
+    directory.set_modified(SystemTime::now()).unwrap();
+    pause();
+    let changed = collect().unwrap();
+    std::fs::write(folder.path().join("f"), b"").unwrap();
+    assert!(names.keep(&node, changed, look) && names.bytes() == 0);
+    pause();
+    assert!(names.keep(&node, collect().unwrap(), || None) && names.bytes() == 0, "it cannot be looked at");
+    assert!(names.keep(&node, collect().unwrap(), look) && names.bytes() > 0);
+    assert!(matches!(names.find(&node, OsStr::new("g")), NameAnswer::Missing(_)));
+}

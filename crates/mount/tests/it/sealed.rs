@@ -1,0 +1,30 @@
+//! The promise `sealed`: a file is what it was when it was closed.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::mounts::{Mounts, walk};
+use crate::setup::Pair;
+
+/// A listing that was taken while a file was written has its attributes from before it was closed, so none is used.
+#[test]
+fn a_sealed_tree_takes_no_names_from_the_bank_and_shows_new_files_at_once() {
+    let Some(mounts) = Mounts::new("sealed") else { return };
+    let Some(one) = mounts.mount(None) else { return };
+    fs::create_dir(one.slow.join("d")).unwrap();
+    fs::write(one.slow.join("d/a"), b"x").unwrap();
+    let mut writer = File::create(one.slow.join("d/b")).unwrap();
+    sleep(Duration::from_millis(50));
+    walk(&one.fast);
+    writer.write_all(b"all of it").unwrap();
+    drop(writer);
+    let two = mounts.mount(Some(&one.slow)).unwrap();
+    assert_eq!(walk(&two.fast), walk(&one.slow));
+    let has_names = |mount: &Pair| mount.mounted.as_ref().unwrap().status().contains("name_hits");
+    assert!(!has_names(&one) && !has_names(&two));
+    assert!(!two.fast.join("d/c").exists());
+    fs::write(one.slow.join("d/c"), b"x").unwrap();
+    assert!(two.fast.join("d/c").exists());
+}
