@@ -4,6 +4,7 @@ mod kernel;
 mod session;
 mod translate;
 
+use std::cell::OnceCell;
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
@@ -30,7 +31,7 @@ use crate::lookups::{FileLookup, NameLookup};
 use crate::purge::PURGE;
 pub(crate) use kernel::Kernel;
 pub(crate) use session::{Mounting, Serving, serve};
-use translate::{absent, attributes, kind, timespec};
+use translate::{absent, attributes, kind, name_alone, timespec};
 
 struct Fuse {
     files: Arc<Files>,
@@ -326,7 +327,7 @@ impl fuser::Filesystem for Fuse {
     }
 
     fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let listed = self.files.list(handle.0, offset, false, |entry| {
+        let listed = self.files.list(handle.0, offset, None, |entry| {
             reply.add(INodeNo(entry.number), entry.next, kind(entry.kind), entry.name)
         });
         answer!(reply, listed, |reply: ReplyDirectory, ()| reply.ok());
@@ -334,36 +335,33 @@ impl fuser::Filesystem for Fuse {
 
     fn readdirplus(&self, _: &Request, id: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
         let arrived = Instant::now();
-        let (mut told, mut first) = (vec![], None);
+        let (mut told, mut is_empty, first) = (vec![], true, OnceCell::new());
         // The kernel counts from the answer, and an entry has its time when it is added: what lies between is taken off before.
         let reserve = self.reserve();
-        let listed = self.files.list(handle.0, offset, true, |entry| {
-            let Some(file) = &entry.file else { return false };
-            if !reserve.is_zero() && first.get_or_insert_with(Instant::now).elapsed() > reserve / 2 {
-                return true;
-            }
-            let (believed, attributes) = (self.believed(file, arrived), attributes(file.id, &file.attributes));
+        let passed = || first.get().map_or(Duration::ZERO, Instant::elapsed);
+        // Asked before a file is looked up, which may take long.
+        let is_late = || !reserve.is_zero() && passed() > reserve / 2;
+        let listed = self.files.list(handle.0, offset, Some(&is_late), |entry| {
+            first.get_or_init(Instant::now);
+            let (believed, attributes) = match &entry.file {
+                Some(file) => (self.believed(file, arrived), attributes(file.id, &file.attributes)),
+                None => (Duration::ZERO, name_alone(entry.kind)),
+            };
             let believed = believed.saturating_sub(reserve);
-            let is_full = reply.add(INodeNo(file.id), entry.next, entry.name, &believed, &attributes, NO_GENERATION);
-            if !is_full {
+            let is_full = reply.add(attributes.ino, entry.next, entry.name, &believed, &attributes, NO_GENERATION);
+            if let (Some(file), false) = (&entry.file, is_full || reserve.is_zero()) {
                 told.push((file.id, entry.name.to_owned(), entry.kind == rustix::fs::FileType::Directory));
             }
+            is_empty &= is_full;
             is_full
         });
         // The kernel forgets those lookups alone that it was told of, so they are told; it asks for the rest again.
         match listed {
-            Err(errno) if told.is_empty() => return reply.error(error(errno)),
+            Err(errno) if is_empty => return reply.error(error(errno)),
             _ => reply.ok(),
         }
-        if first.is_some_and(|first| first.elapsed() > reserve) {
-            let kernel = self.kernel.clone();
-            let drop = move || {
-                for (file, name, is_directory) in told {
-                    kernel.drop_name(id.0, &name, is_directory);
-                    kernel.drop_file(file);
-                }
-            };
-            _ = std::thread::Builder::new().name("late".to_owned()).spawn(drop);
+        if !reserve.is_zero() && passed() > reserve {
+            self.kernel.drop_listed(id.0, told);
         }
     }
 

@@ -42,7 +42,7 @@ pub(crate) struct ListedName<'a> {
     pub(crate) kind: FileType,
     /// Where the next listing begins, to go on behind this name.
     pub(crate) next: u64,
-    /// Its file, where that was asked for.
+    /// Its file, where that was asked for and could be looked up.
     pub(crate) file: Option<FileLookup>,
 }
 
@@ -213,26 +213,30 @@ impl Files {
         Ok(self.handles.add(Handle::directory(node, Some(fd), from)))
     }
 
-    /// Gives names of an open directory from `offset` on to `add`, until it says that it is full or there are no more. With the files that they lead to, where `finds`.
+    /// Gives names of an open directory from `offset` on to `add`, until it says that it is full or there are no more. With the files that they lead to,
+    /// if there is an `is_late`, which ends it before a file is looked up.
     pub(crate) fn list(
         &self,
         handle: u64,
         offset: u64,
-        finds: bool,
+        is_late: Option<&dyn Fn() -> bool>,
         mut add: impl FnMut(&ListedName<'_>) -> bool,
     ) -> Result<()> {
         let handle = self.handles.file(handle)?;
         let mut from = handle.names(offset);
         if let Some(known) = &from.known {
-            return self.list_known(&handle.node, known, offset, finds, add);
+            return self.list_known(&handle.node, known, offset, is_late, add);
         }
         if offset == 0 {
             from.collector = self.collect(&handle)?;
         }
         let mut collector = from.collector.take();
-        let mut is_first = true;
         let ended = handle.list(offset, |entry| {
             let name = entry.name();
+            if is_late.is_some_and(|is_late| is_late()) {
+                return Ok(true);
+            }
+            let finds = is_late.is_some();
             let (file, below) = if is_dot(name) {
                 let found = if finds { self.stat(handle.node.id).ok() } else { None };
                 (found.map(|found| FileLookup { id: entry.number, ..found }), None)
@@ -241,16 +245,12 @@ impl Files {
                     Ok((found, stat, key)) => (Some(found), Some((stat, key))),
                     // Gone since it was listed.
                     Err(Errno::NOENT) => return Ok(false),
-                    // The names from here on are asked for again; if it is the first of them that fails, the program is told.
-                    Err(error) => {
-                        collector = None;
-                        return if is_first { Err(error) } else { Ok(true) };
-                    }
+                    // The name is there all the same.
+                    Err(_) => (None, None),
                 }
             } else {
                 (None, None)
             };
-            is_first = false;
             let listed = ListedName { name, number: entry.number, kind: entry.kind, next: entry.next, file };
             let is_full = self.give(&listed, &mut add);
             if let Some(collected) = &mut collector
@@ -283,15 +283,17 @@ impl Files {
         node: &Arc<Node>,
         known: &Listing,
         offset: u64,
-        finds: bool,
+        is_late: Option<&dyn Fn() -> bool>,
         mut add: impl FnMut(&ListedName<'_>) -> bool,
     ) -> Result<()> {
         let names = self.names.as_ref().ok_or(Errno::BADF)?;
         let from = usize::try_from(offset).map_err(|_| Errno::INVAL)?;
-        let mut is_first = true;
         for (next, entry) in (1..).zip(known.entries()).skip(from) {
             let name = OsStr::from_bytes(&entry.name);
-            let file = if !finds {
+            if is_late.is_some_and(|is_late| is_late()) {
+                break;
+            }
+            let file = if is_late.is_none() {
                 Ok(None)
             } else if is_dot(name) {
                 let number = node.number(entry.number);
@@ -304,12 +306,9 @@ impl Files {
             let file = match file {
                 // Gone since it was listed.
                 Err(Errno::NOENT) => continue,
-                // As where they are listed below.
-                Err(error) if is_first => return Err(error),
-                Err(_) => break,
-                Ok(file) => file,
+                // The name is there all the same.
+                file => file.unwrap_or(None),
             };
-            is_first = false;
             let kind = FileType::from_raw_mode(entry.kind);
             if self.give(&ListedName { name, number: entry.number, kind, next, file }, &mut add) {
                 break;
@@ -385,5 +384,40 @@ fn extended(node: &Node) -> Option<Vec<u8>> {
         Err(Errno::OPNOTSUPP) => Some(Names::NO_EXTENDED.to_vec()),
         // More names than anyone has.
         Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::caller::Identities;
+    use crate::nodes::ROOT;
+
+    #[test]
+    fn no_file_is_looked_up_for_a_listing_that_is_late() {
+        let folder = tempfile::tempdir().unwrap();
+        (0..20).for_each(|nth| fs::write(folder.path().join(format!("f{nth}")), b"").unwrap());
+        let root = crate::below::hold(folder.path()).unwrap();
+        let files = Files::new(root, Identities::Own, None, None, false).unwrap();
+        let handle = files.open_directory(Caller { uid: 0, gid: 0, pid: 0 }, ROOT).unwrap();
+        let given = std::cell::Cell::new(0);
+        let list = |offset, most: u64| {
+            let mut next = 0;
+            let is_late = || given.get() == most;
+            files
+                .list(handle, offset, Some(&is_late), |listed| {
+                    given.set(given.get() + 1);
+                    next = listed.next;
+                    false
+                })
+                .unwrap();
+            next
+        };
+        let next = list(0, 12);
+        assert_eq!((given.get(), files.nodes.len() <= 13), (12, true));
+        list(next, 100);
+        assert_eq!((given.get(), files.nodes.len()), (22, 21));
     }
 }

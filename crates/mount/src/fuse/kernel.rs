@@ -40,6 +40,18 @@ impl Kernel {
         }
     }
 
+    /// Makes the kernel ask anew for names of a directory and for their files; on a thread of its own. Each with whether it is a directory.
+    pub(super) fn drop_listed(&self, parent: u64, listed: Vec<(u64, OsString, bool)>) {
+        let kernel = self.clone();
+        let drop = move || {
+            for (file, name, is_directory) in listed {
+                kernel.drop_name(parent, &name, is_directory);
+                kernel.drop_file(file);
+            }
+        };
+        _ = std::thread::Builder::new().name("late".to_owned()).spawn(drop);
+    }
+
     /// Makes the kernel ask anew for the names by which programs find, beside a file that they lock, what belongs to it: the journals of SQLite, and locks of mailboxes.
     pub(crate) fn drop_beside(&self, parent: u64, name: &OsStr) {
         for end in ["-journal", "-wal", "-shm", ".lock"] {

@@ -6,6 +6,8 @@ use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
 use rustix::fs::{Timespec, UTIME_NOW, UTIME_OMIT};
 use verbena_bank::Attributes;
 
+use crate::nodes::ROOT;
+
 fn time(seconds: i64, nanoseconds: i64) -> SystemTime {
     let whole = Duration::from_secs(seconds.unsigned_abs());
     let base = if seconds < 0 { UNIX_EPOCH - whole } else { UNIX_EPOCH + whole };
@@ -71,6 +73,13 @@ pub(super) fn absent() -> FileAttr {
         blksize: 0,
         flags: 0,
     }
+}
+
+/// Of a name whose file could not be looked up. The root's number is that of no other file: so the kernel gives the name to the program, with this
+/// number, makes no node of it and forgets the root once more, which changes nothing (`fuse_direntplus_link` of fs/fuse/readdir.c). Without any number
+/// it would do so too, but programs skip a name with the number 0.
+pub(super) fn name_alone(below: rustix::fs::FileType) -> FileAttr {
+    FileAttr { ino: INodeNo(ROOT), kind: kind(below), ..absent() }
 }
 
 pub(super) fn timespec(time: Option<TimeOrNow>) -> Timespec {

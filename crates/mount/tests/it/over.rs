@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use verbena_mount::{Identity, Promise, check};
 
 use crate::banked::Bank;
+use crate::mounts::Mounts;
 use crate::setup::{Pair, eventually};
 
 const SERVER: &str = "/usr/lib/openssh/sftp-server";
@@ -225,27 +226,44 @@ fn an_age_counts_from_the_request() {
     nix::mount::umount2(&client, nix::mount::MntFlags::MNT_DETACH).unwrap();
 }
 
-/// A file that cannot be looked up is not left out of a listing: what mirrors the directory would remove it.
+/// What mirrors a directory would remove a name that a listing lacks, so a file that cannot be looked up hides neither its own name nor any behind it.
 #[test]
-fn a_listing_leaves_out_no_name_whose_file_cannot_be_looked_up() {
+fn a_listing_has_all_names_although_a_file_cannot_be_looked_up() {
     const FILES: usize = 50;
-    let server = tempfile::tempdir().unwrap();
-    fs::write(server.path().join("here"), b"").unwrap();
-    let Some(pair) = Pair::new(|_| {}) else { return };
-    let broken = pair.slow.join("d/broken");
-    fs::create_dir_all(&broken).unwrap();
-    (0..FILES).for_each(|file| fs::write(pair.slow.join(format!("d/f{file}")), b"x").unwrap());
-    let Some(sshfs) = Sshfs::new(server.path(), &broken) else { return };
-    drop(sshfs);
-    eventually("its process is gone", || fs::metadata(&broken).is_err());
-    let found = fs::read_dir(pair.fast.join("d")).unwrap();
-    let found = found.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<Vec<_>>>();
-    let error = fs::metadata(pair.fast.join("d/broken")).unwrap_err();
-    nix::mount::umount2(&broken, nix::mount::MntFlags::MNT_DETACH).unwrap();
-    assert_eq!(error.raw_os_error(), Some(libc::ENOTCONN));
-    match found {
-        // The kernel asked for the rest without their files.
-        Ok(found) => assert_eq!(found.len(), FILES + 1),
-        Err(error) => assert_eq!(error.raw_os_error(), Some(libc::ENOTCONN)),
+    for promise in [None, Some("open"), Some("age=1h")] {
+        let server = tempfile::tempdir().unwrap();
+        fs::write(server.path().join("here"), b"").unwrap();
+        let Some(mounts) = Mounts::new(promise.unwrap_or("open")) else { return };
+        let mount = |below: Option<&Path>| match promise {
+            Some(_) => mounts.mount(below),
+            None => Pair::new(|options| below.into_iter().for_each(|below| options.below = below.to_owned())),
+        };
+        let Some(one) = mount(None) else { return };
+        let broken = one.slow.join("d/broken");
+        fs::create_dir_all(&broken).unwrap();
+        (0..FILES).for_each(|file| fs::write(one.slow.join(format!("d/f{file}")), b"x").unwrap());
+        sleep(Duration::from_millis(50));
+        let Some(sshfs) = Sshfs::new(server.path(), &broken) else { return };
+        drop(sshfs);
+        eventually("its process is gone", || fs::metadata(&broken).is_err());
+        // The second takes the names from the bank, if there is one.
+        let two = mount(Some(&one.slow)).unwrap();
+        let found = [&one, &two].map(|mount| {
+            let names = fs::read_dir(mount.fast.join("d"));
+            let names = names.and_then(|names| names.collect::<std::io::Result<Vec<_>>>());
+            let error = fs::metadata(mount.fast.join("d/broken")).unwrap_err();
+            if promise.is_some() && std::ptr::eq(mount, &raw const one) {
+                eventually("the bank has the listing", || one.count("listing_bank_stored") > 0);
+            }
+            (names, error.raw_os_error())
+        });
+        nix::mount::umount2(&broken, nix::mount::MntFlags::MNT_DETACH).unwrap();
+        for (names, error) in found {
+            let names = names.unwrap();
+            assert_eq!((names.len(), error), (FILES + 1, Some(libc::ENOTCONN)), "{promise:?}");
+            let broken = names.iter().find(|entry| entry.file_name() == "broken").unwrap();
+            assert!(broken.file_type().unwrap().is_dir(), "{promise:?}");
+        }
+        assert!(promise.is_none() || two.count("listing_hits") > 0, "{promise:?}");
     }
 }
