@@ -72,6 +72,8 @@ impl Arrival {
 #[derive(Debug)]
 pub(crate) struct View {
     pub(crate) pages: Pages,
+    /// Whether the kernel may believe another state of the file.
+    pub(crate) is_news: bool,
     epoch: Epoch,
     stamp: Stamp,
     /// Under which its blocks stand in the bank. None: it is read below.
@@ -162,19 +164,25 @@ impl Cache {
         node.state.observe(stamp(stat, self.below.clocks));
     }
 
+    /// The kernel is told this of a file, and may believe it for a while.
+    pub(crate) fn told(&self, node: &Node, attributes: &Attributes) {
+        node.state.told(stamp_of(attributes, self.below.clocks));
+    }
+
     /// A file was opened below, after the request arrived.
     pub(crate) fn opened(&self, node: &Node, fd: &OwnedFd, flags: OFlags, arrived: &Arrival) -> View {
-        let direct = |stamp: Stamp, reason: Direct| {
+        let direct = |stamp: Stamp, reason: Direct, is_news: bool| {
             self.counts.direct[reason as usize].fetch_add(1, Relaxed);
             node.state.accessed(LastAccess::Direct(reason));
             node.state.pages_are(None);
-            View { pages: Pages::Bypass, epoch: node.state.epoch(self.rules), stamp, key: None }
+            View { pages: Pages::Bypass, is_news, epoch: node.state.epoch(self.rules), stamp, key: None }
         };
         let Ok(stat) = fstat(fd) else {
-            return direct(Stamp { modified: 0, changed: 0, size: 0 }, Direct::Identity);
+            return direct(Stamp { modified: 0, changed: 0, size: 0 }, Direct::Identity, false);
         };
         let now = stamp(&stat, self.below.clocks);
         node.state.observe(now);
+        let is_news = node.state.is_news(now);
         // Before the count of writers: one that opens in between ends this epoch.
         let epoch = node.state.epoch(self.rules);
         let identity = node.fd().ok().and_then(|fd| self.identity(fd, &stat));
@@ -187,14 +195,19 @@ impl Cache {
             direct: flags.contains(OFlags::DIRECT),
         };
         let (None, Some(identity)) = (decide(&opening, self.rules), identity) else {
-            return direct(now, decide(&opening, self.rules).unwrap_or(Direct::Identity));
+            return direct(now, decide(&opening, self.rules).unwrap_or(Direct::Identity), is_news);
         };
         self.counts.opens.fetch_add(1, Relaxed);
         node.state.accessed(LastAccess::Opened);
-        let pages = if node.state.pages_are(Some(now)) { Pages::Keep } else { Pages::Fresh };
+        let pages = match node.state.pages_are(Some(now).filter(|_| !is_news)) {
+            // It reads no further than the end that it believes.
+            _ if is_news => Pages::Bypass,
+            true => Pages::Keep,
+            false => Pages::Fresh,
+        };
         // After the epoch was taken: a purge that comes in between ends it.
         let key = self.key(&identity, now);
-        View { pages, epoch, stamp: now, key: Some(key) }
+        View { pages, is_news, epoch, stamp: now, key: Some(key) }
     }
 
     /// The bytes, or nothing if they are to be read below.

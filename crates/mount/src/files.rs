@@ -135,7 +135,7 @@ impl Files {
         self.changed(&node);
         changed?;
         node.asked();
-        Ok(FileLookup::below(&node, &rustix::fs::fstat(node.fd()?)?))
+        Ok(self.tell(&node, &rustix::fs::fstat(node.fd()?)?))
     }
 
     fn set(&self, node: &Node, handle: Option<u64>, change: &Change) -> Result<()> {
@@ -254,8 +254,8 @@ impl Files {
         rustix::fs::accessat(CWD, node.path()?, Access::from_bits_retain(mask as u32), AtFlags::EACCESS)
     }
 
-    /// Opens a file. The number of its handle, and how the kernel may use its pages.
-    pub(crate) fn open(&self, caller: Caller, id: u64, flags: i32) -> Result<(u64, crate::cache::Pages)> {
+    /// Opens a file. The number of its handle, how the kernel may use its pages, and whether what it believes of the file is to be dropped before.
+    pub(crate) fn open(&self, caller: Caller, id: u64, flags: i32) -> Result<(u64, crate::cache::Pages, bool)> {
         let node = self.nodes.node(id)?;
         let flags = OFlags::from_bits_retain(flags as u32);
         let arrived = crate::cache::Arrival::now();
@@ -267,11 +267,12 @@ impl Files {
             node.open(flags & Self::OPEN_FLAGS)?
         };
         let view = self.cache.as_ref().map(|cache| cache.opened(&node, &fd, flags, &arrived));
-        let pages = view.as_ref().map_or(crate::cache::Pages::Bypass, |view| view.pages);
+        let (pages, is_news) =
+            view.as_ref().map_or((crate::cache::Pages::Bypass, false), |view| (view.pages, view.is_news));
         if writes {
             self.changed(&node);
         }
-        Ok((self.handles.add(Handle::file(node, fd, writer, view)), pages))
+        Ok((self.handles.add(Handle::file(node, fd, writer, view)), pages, is_news))
     }
 
     /// Creates a file, or opens it if it is there by now. Its node, attributes and handle.
@@ -299,7 +300,7 @@ impl Files {
         let writer = writes(flags).then(|| crate::handles::Writer::new(node.clone()));
         self.changed(&node);
         let handle = self.handles.add(Handle::file(node.clone(), fd, writer, None));
-        Ok((FileLookup::below(&node, &stat), handle))
+        Ok((self.tell(&node, &stat), handle))
     }
 
     pub(crate) fn read(&self, handle: u64, offset: u64, bytes: usize) -> Result<Vec<u8>> {

@@ -241,8 +241,13 @@ impl fuser::Filesystem for Fuse {
 
     fn open(&self, request: &Request, id: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let opened = self.files.open(caller(request), id.0, flags.0);
-        answer!(reply, opened, |reply: ReplyOpen, (handle, pages)| {
-            reply.opened(FileHandle(handle), Self::flags(pages));
+        answer!(reply, opened, |reply: ReplyOpen, (handle, pages, is_news): (u64, Pages, bool)| {
+            let opened = move || reply.opened(FileHandle(handle), Self::flags(pages));
+            if !is_news {
+                return opened();
+            }
+            // The program that opened it is shown what is there now.
+            self.kernel.drop_file_before(id.0, opened);
         });
     }
 

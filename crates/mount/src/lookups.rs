@@ -57,16 +57,25 @@ fn is_dot(name: &OsStr) -> bool {
     name == "." || name == ".."
 }
 
-impl FileLookup {
-    pub(crate) fn below(node: &Node, stat: &Stat) -> Self {
-        FileLookup { id: node.id, number: node.number(stat.st_ino), attributes: attributes_of(stat), until: None }
-    }
-}
-
 impl Files {
     /// What the bank may say of names, where it says it for a time.
     fn timed_names(&self) -> Option<&Names> {
         self.names.as_ref().filter(|names| names.has_ages())
+    }
+
+    /// What was looked at below, as the kernel is told of it.
+    pub(crate) fn tell(&self, node: &Node, stat: &Stat) -> FileLookup {
+        self.lookup(node, stat.st_ino, attributes_of(stat), None)
+    }
+
+    /// A file as the kernel is told of it: `number` is its own.
+    fn lookup(&self, node: &Node, number: u64, attributes: Attributes, until: Option<Instant>) -> FileLookup {
+        if self.believes
+            && let Some(cache) = &self.cache
+        {
+            cache.told(node, &attributes);
+        }
+        FileLookup { id: node.id, number: node.number(number), attributes, until }
     }
 
     fn said(&self, names: &Names, node: &Node) -> Option<(NameEntry, Instant)> {
@@ -134,7 +143,7 @@ impl Files {
         let node = self.nodes.name(parent, name, key, FileType::from_raw_mode(entry.kind))?;
         node.stands(parent.id, name);
         names.count(NameKind::Name, true);
-        Some(FileLookup { id: node.id, number: node.number(entry.number), attributes, until: Some(until) })
+        Some(self.lookup(&node, entry.number, attributes, Some(until)))
     }
 
     /// What has a name below.
@@ -154,7 +163,7 @@ impl Files {
         if let Some(names) = self.timed_names() {
             names.count(NameKind::Name, false);
         }
-        Ok((FileLookup::below(&node, &stat), stat, node.key))
+        Ok((self.tell(&node, &stat), stat, node.key))
     }
 
     pub(crate) fn stat(&self, id: u64) -> Result<FileLookup> {
@@ -163,7 +172,7 @@ impl Files {
             let said = self.said(names, &node);
             names.count(NameKind::Attributes, said.is_some());
             if let Some((NameEntry { number, attributes: Some(attributes), .. }, until)) = said {
-                return Ok(FileLookup { id, number: node.number(number), attributes, until: Some(until) });
+                return Ok(self.lookup(&node, number, attributes, Some(until)));
             }
         }
         let fd = node.fd()?;
@@ -172,7 +181,7 @@ impl Files {
         if let Some(cache) = &self.cache {
             cache.observe(&node, &stat);
         }
-        Ok(FileLookup::below(&node, &stat))
+        Ok(self.tell(&node, &stat))
     }
 
     pub(crate) fn read_link(&self, id: u64) -> Result<Vec<u8>> {

@@ -27,6 +27,7 @@ struct Seen {
     stamp: Option<Stamp>,
     /// The stamp under which the kernel's pages of the file were read; none if they are not known to be of one.
     pages: Option<Stamp>,
+    told: Told,
     /// What became of the last open or read.
     last: Option<LastAccess>,
     /// Of a directory: whether this user may list it, and when that was looked at.
@@ -35,6 +36,16 @@ struct Seen {
     changed: Option<Instant>,
     /// Of a directory: when a name was found to lead elsewhere than was said, in nanoseconds since the machine started.
     moved: Option<Time>,
+}
+
+/// Of which state of the file the kernel was told, and may believe it still.
+#[derive(Debug, Default)]
+enum Told {
+    #[default]
+    Nothing,
+    One(Stamp),
+    /// Which of them it believes is not known.
+    Several,
 }
 
 /// A moment in the life of a file. What was validated in one counts in no other.
@@ -118,6 +129,30 @@ impl State {
         }
     }
 
+    /// The kernel is told of a state of the file, which it may believe for a while.
+    pub(crate) fn told(&self, stamp: Stamp) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.told = match seen.told {
+            Told::Nothing => Told::One(stamp),
+            Told::One(told) if told == stamp => Told::One(stamp),
+            Told::One(_) | Told::Several => Told::Several,
+        };
+    }
+
+    /// Whether the kernel may believe another state of the file than this one. It is made to ask anew then.
+    pub(crate) fn is_news(&self, stamp: Stamp) -> bool {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = match seen.told {
+            Told::Nothing => false,
+            Told::One(told) => told != stamp,
+            Told::Several => true,
+        };
+        if is_news {
+            seen.told = Told::Nothing;
+        }
+        is_news
+    }
+
     /// Nothing that was known of the file counts any more.
     pub(crate) fn purged(&self) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,6 +180,20 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_state_than_the_kernel_was_told_of_is_news_once() {
+        let (state, stamp) = (State::default(), |size| Stamp { modified: 0, changed: 0, size });
+        assert!(!state.is_news(stamp(1)), "it was told of none");
+        state.told(stamp(1));
+        state.told(stamp(1));
+        assert!(!state.is_news(stamp(1)) && state.is_news(stamp(2)) && !state.is_news(stamp(2)));
+        // Answers may reach the kernel in another order.
+        state.told(stamp(1));
+        state.told(stamp(2));
+        state.told(stamp(2));
+        assert!(state.is_news(stamp(2)) && !state.is_news(stamp(2)));
+    }
 
     #[test]
     fn who_may_list_a_directory_is_looked_at_again_after_a_change() {

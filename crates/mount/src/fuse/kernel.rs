@@ -40,6 +40,16 @@ impl Kernel {
         }
     }
 
+    /// Drops pages and attributes of a file, and then does `then`; on a thread of its own.
+    pub(super) fn drop_file_before(&self, id: u64, then: impl FnOnce() + Send + 'static) {
+        let kernel = self.clone();
+        let drop = move || {
+            kernel.drop_file(id);
+            then();
+        };
+        _ = std::thread::Builder::new().name("news".to_owned()).spawn(drop);
+    }
+
     /// Makes the kernel ask anew for names of a directory and for their files; on a thread of its own. Each with whether it is a directory.
     pub(super) fn drop_listed(&self, parent: u64, listed: Vec<(u64, OsString, bool)>) {
         let kernel = self.clone();

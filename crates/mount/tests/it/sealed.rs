@@ -1,7 +1,7 @@
 //! The promise `sealed`: a file is what it was when it was closed.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -27,4 +27,30 @@ fn a_sealed_tree_takes_no_names_from_the_bank_and_shows_new_files_at_once() {
     assert!(!two.fast.join("d/c").exists());
     fs::write(one.slow.join("d/c"), b"x").unwrap();
     assert!(two.fast.join("d/c").exists());
+}
+
+/// The kernel believes for an hour what it was told while the file was written.
+#[test]
+fn a_file_that_was_looked_at_while_it_was_written_is_read_whole_after_it_was_closed() {
+    let Some(mounts) = Mounts::new("sealed") else { return };
+    let Some(pair) = mounts.mount(None) else { return };
+    let (slow, fast) = (pair.slow.join("f"), pair.fast.join("f"));
+    let mut writer = File::create(&slow).unwrap();
+    writer.write_all(b"a part").unwrap();
+    sleep(Duration::from_millis(50));
+    // Its pages too.
+    assert_eq!(fs::read(&fast).unwrap(), b"a part");
+    assert_eq!(fs::metadata(&fast).unwrap().len(), 6);
+    let whole = [b"a part".to_vec(), vec![7; 100_000]].concat();
+    writer.write_all(&whole[6..]).unwrap();
+    drop(writer);
+    sleep(Duration::from_millis(50));
+    for round in 0..3 {
+        let mut file = File::open(&fast).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), whole.len() as u64, "{round}");
+        let mut found = vec![];
+        file.read_to_end(&mut found).unwrap();
+        assert!(found == whole, "{round}: {} bytes", found.len());
+    }
+    assert!(pair.count("bank_hits") + pair.count("bank_stored") > 0);
 }
