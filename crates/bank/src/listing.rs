@@ -64,9 +64,9 @@ pub struct NameEntry {
 /// All names of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// From before the file system was asked, by its clock at the earliest.
+    /// From before the file system was asked, in nanoseconds since the machine started.
     pub taken: Time,
-    /// The directory's version from before the names were read, if it was settled.
+    /// The version of the directory from before the names were read, where it counts by that.
     pub version: Option<Stamp>,
     /// Whether a name that is not among these leads to nothing. There are directories that find names in other letters, and names that they do not list.
     pub lists_all: bool,
