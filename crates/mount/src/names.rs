@@ -41,7 +41,7 @@ use crate::cache::{Arrival, Fills, Work, attributes_of, nanoseconds, stamp, stam
 use crate::nodes::{Node, NodeKey};
 use crate::promise::Promise;
 pub(crate) use kind::NameKind;
-use missing::{folds_letters, may_be_missing};
+use missing::{flags, folds_letters, is_encrypted, may_be_missing};
 pub(crate) use table::Collector;
 use table::{Changes, DirectoryTimes, Slot, Table};
 
@@ -284,6 +284,10 @@ impl Names {
         if stat.st_dev != self.device {
             return None;
         }
+        let flags = flags(fd);
+        if is_encrypted(flags) {
+            return None;
+        }
         let version = stamp(stat, self.clocks);
         // Else a change while it is listed may show nothing.
         if self.rules.settled && !version.is_settled(arrived.time(), self.clocks) {
@@ -300,7 +304,7 @@ impl Names {
             target: None,
             extended: self.believed.and_then(|_| extended()),
         };
-        let lists_all = self.lists_all && !folds_letters(fd);
+        let lists_all = self.lists_all && !folds_letters(flags);
         Some(Collector::new(arrived, times(stat), version, lists_all, own))
     }
 
