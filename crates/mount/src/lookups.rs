@@ -233,6 +233,13 @@ impl Files {
     ) -> Result<()> {
         let handle = self.handles.file(handle)?;
         let mut from = handle.names(offset);
+        if offset == 0
+            && let Some(names) = self.timed_names()
+            // A program may wait as long as it likes before it lists what it opened.
+            && from.known.as_ref().is_some_and(|known| names.until(known).is_none())
+        {
+            from.known = None;
+        }
         if let Some(known) = &from.known {
             return self.list_known(&handle.node, known, offset, is_late, add);
         }

@@ -401,7 +401,7 @@ impl Names {
     }
 
     /// Until when a listing counts, as old as it may be. One from the future is of a clock that is wrong.
-    fn until(&self, listing: &Listing) -> Option<Instant> {
+    pub(crate) fn until(&self, listing: &Listing) -> Option<Instant> {
         let asked = Instant::now();
         let age = Arrival::now().since_start() - listing.taken;
         let left = self.believed?.checked_sub(Duration::from_nanos(u64::try_from(age).ok()?))?;

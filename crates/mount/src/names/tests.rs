@@ -9,6 +9,7 @@ use super::*;
 use crate::cache::Cache;
 use crate::caller::{Caller, Identities};
 use crate::files::Files;
+use crate::handles::{DirectoryNames, Handle};
 use crate::nodes::ROOT;
 
 fn cache(below: Below) -> Cache {
@@ -80,4 +81,36 @@ fn a_directory_is_kept_that_did_not_change_since_a_moment_before_it_was_listed()
     assert!(names.keep(&node, collect().unwrap(), || None) && names.bytes() == 0, "it cannot be looked at");
     assert!(names.keep(&node, collect().unwrap(), look) && names.bytes() > 0);
     assert!(matches!(names.find(&node, OsStr::new("g")), NameAnswer::Missing(_)));
+}
+
+#[test]
+fn an_open_directory_is_listed_below_if_what_is_known_of_it_is_too_old_by_then() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("new"), b"").unwrap();
+    let files = files(folder.path());
+    let old = NameEntry {
+        name: b"old".to_vec(),
+        number: 1,
+        born: None,
+        kind: FileType::RegularFile.as_raw_mode(),
+        attributes: None,
+        target: None,
+        extended: None,
+    };
+    let listed = |age: Duration| {
+        let taken = Arrival::now().since_start() - Time::try_from(age.as_nanos()).unwrap();
+        let mut from = DirectoryNames::default();
+        from.known = Some(Arc::new(Listing::new(taken, None, vec![old.clone()])));
+        let handle = files.handles.add(Handle::directory(files.nodes.node(ROOT).unwrap(), None, from));
+        let mut names = vec![];
+        let list = files.list(handle, 0, None, |listed| {
+            names.push(listed.name.to_owned());
+            false
+        });
+        list.unwrap();
+        names.retain(|name| ![".", ".."].map(OsStr::new).contains(&name.as_os_str()));
+        names
+    };
+    assert_eq!(listed(Duration::from_secs(1800)), ["old"]);
+    assert_eq!(listed(Duration::from_secs(3600)), ["new"]);
 }
