@@ -275,6 +275,21 @@ impl Files {
         Ok((self.handles.add(Handle::file(node, fd, writer, view)), pages, is_news))
     }
 
+    /// The kernel has dropped what it believed of a file that was opened.
+    pub(crate) fn dropped(&self, handle: u64) {
+        if let Ok(handle) = self.handles.file(handle) {
+            handle.node.state.dropped(true);
+        }
+    }
+
+    /// It could not be made to, and the open fails.
+    pub(crate) fn not_dropped(&self, handle: u64) {
+        if let Ok(handle) = self.handles.file(handle) {
+            handle.node.state.dropped(false);
+        }
+        self.release(handle);
+    }
+
     /// Creates a file, or opens it if it is there by now. Its node, attributes and handle.
     pub(crate) fn create(
         &self,

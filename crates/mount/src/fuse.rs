@@ -247,7 +247,7 @@ impl fuser::Filesystem for Fuse {
                 return opened();
             }
             // The program that opened it is shown what is there now.
-            self.kernel.drop_file_before(id.0, opened);
+            self.kernel.drop_opened(id.0, &self.files, handle, opened);
         });
     }
 

@@ -28,6 +28,8 @@ struct Seen {
     /// The stamp under which the kernel's pages of the file were read; none if they are not known to be of one.
     pages: Option<Stamp>,
     told: Told,
+    /// Opens for which the kernel is being made to ask anew.
+    dropping: usize,
     /// What became of the last open or read.
     last: Option<LastAccess>,
     /// Of a directory: whether this user may list it, and when that was looked at.
@@ -139,24 +141,37 @@ impl State {
         };
     }
 
-    /// Whether the kernel may believe another state of the file than this one. It is made to ask anew then.
+    /// Whether the kernel may believe another state of the file than this one. It is made to ask anew then, and [`State::dropped`] says what became of that.
+    /// Until then it may believe it still, and each open that comes waits too.
     pub(crate) fn is_news(&self, stamp: Stamp) -> bool {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_news = match seen.told {
+        let is_told = match seen.told {
             Told::Nothing => false,
             Told::One(told) => told != stamp,
             Told::Several => true,
         };
+        let is_news = is_told || seen.dropping > 0;
         if is_news {
             seen.told = Told::Nothing;
+            seen.dropping += 1;
         }
         is_news
+    }
+
+    /// The kernel was made to ask anew, for one open; or could not be.
+    pub(crate) fn dropped(&self, is_done: bool) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.dropping -= 1;
+        if !is_done {
+            seen.told = Told::Several;
+        }
     }
 
     /// Nothing that was known of the file counts any more.
     pub(crate) fn purged(&self) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        *seen = Seen { last: Some(LastAccess::Purged), changed: seen.changed, moved: seen.moved, ..Seen::default() };
+        let Seen { dropping, changed, moved, .. } = *seen;
+        *seen = Seen { last: Some(LastAccess::Purged), dropping, changed, moved, ..Seen::default() };
         self.changing.fetch_add(1, SeqCst);
     }
 
@@ -187,12 +202,37 @@ mod tests {
         assert!(!state.is_news(stamp(1)), "it was told of none");
         state.told(stamp(1));
         state.told(stamp(1));
-        assert!(!state.is_news(stamp(1)) && state.is_news(stamp(2)) && !state.is_news(stamp(2)));
+        assert!(!state.is_news(stamp(1)) && state.is_news(stamp(2)));
+        state.dropped(true);
+        assert!(!state.is_news(stamp(2)));
         // Answers may reach the kernel in another order.
         state.told(stamp(1));
         state.told(stamp(2));
         state.told(stamp(2));
-        assert!(state.is_news(stamp(2)) && !state.is_news(stamp(2)));
+        assert!(state.is_news(stamp(2)));
+        state.dropped(true);
+        assert!(!state.is_news(stamp(2)));
+    }
+
+    #[test]
+    fn news_is_for_each_open_until_the_kernel_was_made_to_ask_anew() {
+        let (state, stamp) = (State::default(), |size| Stamp { modified: 0, changed: 0, size });
+        state.told(stamp(1));
+        assert!(state.is_news(stamp(2)) && state.is_news(stamp(2)));
+        state.dropped(true);
+        // A purge ends no open.
+        state.purged();
+        assert!(state.is_news(stamp(2)), "the second is not done yet");
+        state.dropped(true);
+        state.dropped(true);
+        assert!(!state.is_news(stamp(2)));
+        // It believes what it did.
+        state.told(stamp(2));
+        assert!(state.is_news(stamp(3)));
+        state.dropped(false);
+        assert!(state.is_news(stamp(3)));
+        state.dropped(true);
+        assert!(!state.is_news(stamp(3)));
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::sync::{Arc, OnceLock};
 
 use fuser::{INodeNo, InitFlags, Notifier};
 
+use crate::files::Files;
+
 /// The kernel's side of a mount. Its calls may wait for requests of other programs, so no thread that serves those makes them.
 #[derive(Clone, Default)]
 pub(crate) struct Kernel(Arc<Inner>);
@@ -40,14 +42,18 @@ impl Kernel {
         }
     }
 
-    /// Drops pages and attributes of a file, and then does `then`; on a thread of its own.
-    pub(super) fn drop_file_before(&self, id: u64, then: impl FnOnce() + Send + 'static) {
-        let kernel = self.clone();
+    /// Drops pages and attributes of a file that was opened, and then answers by `opened`; on a thread of its own.
+    pub(super) fn drop_opened(&self, id: u64, files: &Arc<Files>, handle: u64, opened: impl FnOnce() + Send + 'static) {
+        let (kernel, dropping) = (self.clone(), files.clone());
         let drop = move || {
             kernel.drop_file(id);
-            then();
+            dropping.dropped(handle);
+            opened();
         };
-        _ = std::thread::Builder::new().name("news".to_owned()).spawn(drop);
+        // Without a thread the open fails: `opened` goes with its answer, which is an error then.
+        if std::thread::Builder::new().name("news".to_owned()).spawn(drop).is_err() {
+            files.not_dropped(handle);
+        }
     }
 
     /// Makes the kernel ask anew for names of a directory and for their files; on a thread of its own. Each with whether it is a directory.

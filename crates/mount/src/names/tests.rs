@@ -10,6 +10,7 @@ use crate::cache::Cache;
 use crate::caller::{Caller, Identities};
 use crate::files::Files;
 use crate::handles::{DirectoryNames, Handle};
+use crate::lookups::NameLookup;
 use crate::nodes::ROOT;
 
 fn cache(below: Below) -> Cache {
@@ -19,6 +20,8 @@ fn cache(below: Below) -> Cache {
     let blocks = Blocks::new(Secret::new([7; 32]), bank, Rules::default());
     Cache::new(Arc::new(blocks), BlockSize::default(), below, Rules::default()).unwrap()
 }
+
+const CALLER: Caller = Caller { uid: 0, gid: 0, pid: 0 };
 
 fn files(root: &Path) -> Files {
     let cache = cache(Below::look(root).unwrap());
@@ -48,7 +51,7 @@ fn what_a_mount_makes_counts_from_then_on() {
     let files = files(folder.path());
     let names = files.names.as_ref().unwrap();
     let before = Arrival::now().since_start();
-    let made = files.make_directory(Caller { uid: 0, gid: 0, pid: 0 }, ROOT, OsStr::new("d"), 0o755).unwrap();
+    let made = files.make_directory(CALLER, ROOT, OsStr::new("d"), 0o755).unwrap();
     for id in [ROOT, made.id] {
         assert!(names.since(&files.nodes.node(id).unwrap()).unwrap() >= before, "{id}");
     }
@@ -113,4 +116,27 @@ fn an_open_directory_is_listed_below_if_what_is_known_of_it_is_too_old_by_then()
     };
     assert_eq!(listed(Duration::from_secs(1800)), ["old"]);
     assert_eq!(listed(Duration::from_secs(3600)), ["new"]);
+}
+
+#[test]
+fn an_open_that_cannot_be_answered_leaves_no_handle_and_the_next_one_finds_news_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f");
+    std::fs::write(&path, b"x").unwrap();
+    let files = files(folder.path());
+    let Ok(NameLookup::File(found)) = files.look_up(CALLER, ROOT, OsStr::new("f")) else { panic!("no file") };
+    std::fs::write(&path, b"longer").unwrap();
+    let open = || {
+        let (handle, _, is_news) = files.open(CALLER, found.id, libc::O_RDONLY).unwrap();
+        (handle, is_news)
+    };
+    let [first, second] = [open(), open()];
+    assert!(first.1 && second.1, "the kernel may believe what it was told");
+    files.dropped(first.0);
+    files.not_dropped(second.0);
+    assert_eq!(files.handles.len(), 1);
+    let third = open();
+    assert!(third.1);
+    files.dropped(third.0);
+    assert!(!open().1);
 }
