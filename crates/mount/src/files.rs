@@ -247,6 +247,8 @@ impl Files {
     pub(crate) fn access(&self, caller: Caller, id: u64, mask: i32) -> Result<()> {
         let node = self.nodes.node(id)?;
         if mask & libc::W_OK == 0 && self.all_may_search(&node) {
+            // A program may work in it from now on, wherever it is moved.
+            node.fd()?;
             return Ok(());
         }
         let _acting = self.act(caller)?;

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::sleep;
@@ -230,6 +231,24 @@ fn what_changed_below_is_found_where_its_name_leads_now() {
     let file = File::open(two.fast.join("kept")).unwrap();
     fs::remove_file(two.fast.join("kept")).unwrap();
     assert_eq!((file.metadata().unwrap().nlink(), std::io::read_to_string(&file).unwrap().as_str()), (0, "old"));
+}
+
+#[test]
+fn a_program_works_on_in_a_directory_that_moves() {
+    let Some(mounts) = Mounts::new("age=1h") else { return };
+    let Some(one) = mounts.mount(None) else { return };
+    fs::create_dir(one.slow.join("d")).unwrap();
+    fs::write(one.slow.join("d/f"), b"text").unwrap();
+    listed(&one, 2);
+    let two = mounts.mount(Some(&one.slow)).unwrap();
+    let mut program = Command::new("sh");
+    program.args(["-c", "read moved; cat f"]).current_dir(two.fast.join("d"));
+    let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    fs::rename(one.slow.join("d"), one.slow.join("e")).unwrap();
+    program.stdin.take().unwrap().write_all(b"moved\n").unwrap();
+    let output = program.wait_with_output().unwrap();
+    assert_eq!((String::from_utf8(output.stdout).unwrap().as_str(), output.status.success()), ("text", true));
+    assert!(two.count("name_hits") > 0);
 }
 
 #[test]
