@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use verbena_bank::{Bank, Memcached, Options, Placement, Secret};
 
 use super::*;
+use crate::below::has_births;
 use crate::cache::Cache;
 use crate::caller::{Caller, Identities};
 use crate::files::Files;
@@ -23,11 +24,15 @@ fn cache(below: Below) -> Cache {
 
 const CALLER: Caller = Caller { uid: 0, gid: 0, pid: 0 };
 
-fn files(root: &Path) -> Files {
+/// Nothing where files have no births; says so.
+fn files(root: &Path) -> Option<Files> {
+    if !has_births(root) {
+        return None;
+    }
     let cache = cache(Below::look(root).unwrap());
     let names = cache.names(Promise::Age(Duration::from_secs(3600)));
     assert!(names.is_some());
-    Files::new(crate::below::hold(root).unwrap(), Identities::Own, Some(cache), names, true).unwrap()
+    Some(Files::new(crate::below::hold(root).unwrap(), Identities::Own, Some(cache), names, true).unwrap())
 }
 
 #[test]
@@ -48,7 +53,7 @@ fn names_are_said_where_files_have_births_and_not_of_sealed_ones() {
 #[test]
 fn what_a_mount_makes_counts_from_then_on() {
     let folder = tempfile::tempdir().unwrap();
-    let files = files(folder.path());
+    let Some(files) = files(folder.path()) else { return };
     let names = files.names.as_ref().unwrap();
     let before = Arrival::now().since_start();
     let made = files.make_directory(CALLER, ROOT, OsStr::new("d"), 0o755).unwrap();
@@ -62,7 +67,7 @@ fn a_directory_is_kept_that_did_not_change_since_a_moment_before_it_was_listed()
     let folder = tempfile::tempdir().unwrap();
     let pause = || std::thread::sleep(Duration::from_millis(50));
     pause();
-    let files = files(folder.path());
+    let Some(files) = files(folder.path()) else { return };
     let (names, node) = (files.names.as_ref().unwrap(), files.nodes.node(ROOT).unwrap());
     let look = || rustix::fs::fstat(node.fd().unwrap()).ok();
     let collect = || {
@@ -90,7 +95,7 @@ fn a_directory_is_kept_that_did_not_change_since_a_moment_before_it_was_listed()
 fn an_open_directory_is_listed_below_if_what_is_known_of_it_is_too_old_by_then() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("new"), b"").unwrap();
-    let files = files(folder.path());
+    let Some(files) = files(folder.path()) else { return };
     let old = NameEntry {
         name: b"old".to_vec(),
         number: 1,
@@ -123,7 +128,7 @@ fn an_open_that_cannot_be_answered_leaves_no_handle_and_the_next_one_finds_news_
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("f");
     std::fs::write(&path, b"x").unwrap();
-    let files = files(folder.path());
+    let Some(files) = files(folder.path()) else { return };
     let Ok(NameLookup::File(found)) = files.look_up(CALLER, ROOT, OsStr::new("f")) else { panic!("no file") };
     std::fs::write(&path, b"longer").unwrap();
     let open = || {

@@ -78,7 +78,7 @@ fn a_lock_that_waits_comes_when_the_holder_below_gives_it_back_and_others_are_se
 /// What stands beside a file that is locked says how it is to be read: SQLite looks for a journal under a lock.
 #[test]
 fn a_lock_shows_the_journal_that_came_before_it() {
-    let Some(mounts) = Mounts::new("age=1h") else { return };
+    let Some(mounts) = Mounts::with_names("age=1h") else { return };
     let Some(one) = mounts.mount(None) else { return };
     fs::create_dir(one.slow.join("d")).unwrap();
     fs::write(one.slow.join("d/db"), b"x").unwrap();

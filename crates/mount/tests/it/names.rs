@@ -33,7 +33,7 @@ fn a_second_mounts_first_walk_asks_below_for_almost_nothing() {
     }
     let all = FOLDERS * (FILES + 1);
     for (near, encrypt) in [(0, false), (8 << 20, true)] {
-        let Some(mounts) = Mounts::new("age=1h") else { return };
+        let Some(mounts) = Mounts::with_names("age=1h") else { return };
         let mounts = Mounts { near, encrypt, ..mounts };
         let Some(one) = mounts.mount(Some(tree.path())) else { return };
         listed(&one, FOLDERS + 11);
@@ -60,7 +60,7 @@ fn a_second_mounts_first_walk_asks_below_for_almost_nothing() {
 
 #[test]
 fn a_tree_that_was_warmed_is_walked_without_its_file_system() {
-    let Some(mounts) = Mounts::new("age=1h") else { return };
+    let Some(mounts) = Mounts::with_names("age=1h") else { return };
     let Some(one) = mounts.mount(None) else { return };
     fs::create_dir(one.slow.join("d")).unwrap();
     // More names than one answer holds.
@@ -83,7 +83,7 @@ fn a_tree_that_was_warmed_is_walked_without_its_file_system() {
 #[test]
 fn what_the_bank_says_is_no_older_than_the_promise() {
     const AGE: Duration = Duration::from_secs(4);
-    let Some(mounts) = Mounts::new("age=4s") else { return };
+    let Some(mounts) = Mounts::with_names("age=4s") else { return };
     let Some(one) = mounts.mount(None) else { return };
     for name in ["grows", "goes"] {
         fs::write(one.slow.join(name), b"x").unwrap();
@@ -121,7 +121,7 @@ fn what_the_bank_says_is_no_older_than_the_promise() {
 #[test]
 fn a_newer_listing_is_found_behind_one_that_is_near() {
     const AGE: Duration = Duration::from_secs(4);
-    let Some(mounts) = Mounts::new("age=4s") else { return };
+    let Some(mounts) = Mounts::with_names("age=4s") else { return };
     let mounts = Mounts { near: 8 << 20, ..mounts };
     let Some(one) = mounts.mount(None) else { return };
     fs::write(one.slow.join("f"), b"x").unwrap();
@@ -148,7 +148,7 @@ fn a_newer_listing_is_found_behind_one_that_is_near() {
 
 #[test]
 fn a_mount_sees_its_own_changes_at_once() {
-    let Some(mounts) = Mounts::new("age=1h") else { return };
+    let Some(mounts) = Mounts::with_names("age=1h") else { return };
     let Some(one) = mounts.mount(None) else { return };
     for folder in ["d", "e"] {
         fs::create_dir(one.slow.join(folder)).unwrap();
@@ -206,7 +206,7 @@ fn a_mount_sees_its_own_changes_at_once() {
 
 #[test]
 fn what_changed_below_is_found_where_its_name_leads_now() {
-    let Some(mounts) = Mounts::new("age=1h") else { return };
+    let Some(mounts) = Mounts::with_names("age=1h") else { return };
     let Some(one) = mounts.mount(None) else { return };
     fs::create_dir_all(one.slow.join("d/inner")).unwrap();
     for name in ["replaced", "gone", "kept", "d/inner/f"] {
@@ -235,7 +235,7 @@ fn what_changed_below_is_found_where_its_name_leads_now() {
 
 #[test]
 fn a_program_works_on_in_a_directory_that_moves() {
-    let Some(mounts) = Mounts::new("age=1h") else { return };
+    let Some(mounts) = Mounts::with_names("age=1h") else { return };
     let Some(one) = mounts.mount(None) else { return };
     fs::create_dir(one.slow.join("d")).unwrap();
     fs::write(one.slow.join("d/f"), b"text").unwrap();
@@ -253,7 +253,7 @@ fn a_program_works_on_in_a_directory_that_moves() {
 
 #[test]
 fn an_open_promise_takes_names_under_the_version_of_their_directory_and_no_attributes() {
-    let Some(mounts) = Mounts::new("open") else { return };
+    let Some(mounts) = Mounts::with_names("open") else { return };
     let mounts = Mounts { near: 8 << 20, ..mounts };
     let Some(one) = mounts.mount(None) else { return };
     // A mount changes the directory at its top, where it measures times.
@@ -304,7 +304,7 @@ fn an_open_promise_takes_names_under_the_version_of_their_directory_and_no_attri
 #[test]
 fn no_listing_misses_a_name_that_was_there_before_it_or_has_one_that_was_gone() {
     const LISTINGS: u64 = 600;
-    let Some(mounts) = Mounts::new("open") else { return };
+    let Some(mounts) = Mounts::with_names("open") else { return };
     let Some(one) = mounts.mount(None) else { return };
     fs::create_dir(one.slow.join("d")).unwrap();
     let two = mounts.mount(Some(&one.slow)).unwrap();
@@ -353,7 +353,7 @@ fn no_listing_misses_a_name_that_was_there_before_it_or_has_one_that_was_gone() 
 #[test]
 fn a_listing_of_a_directory_that_changed_meanwhile_is_not_kept() {
     const FILES: usize = 1500;
-    let Some(mounts) = Mounts::new("age=1h") else { return };
+    let Some(mounts) = Mounts::with_names("age=1h") else { return };
     let Some(one) = mounts.mount(None) else { return };
     let name = |nth: usize| format!("a file with a name of some length, number {nth}");
     for folder in ["d", "e"] {
@@ -378,7 +378,7 @@ fn a_listing_of_a_directory_that_changed_meanwhile_is_not_kept() {
 
 #[test]
 fn a_purge_takes_names_too() {
-    let Some(mounts) = Mounts::new("age=1h") else { return };
+    let Some(mounts) = Mounts::with_names("age=1h") else { return };
     let Some(one) = mounts.mount(None) else { return };
     fs::create_dir(one.slow.join("d")).unwrap();
     fs::write(one.slow.join("d/a"), b"x").unwrap();
@@ -397,7 +397,7 @@ fn a_purge_takes_names_too() {
 
 #[test]
 fn a_directory_that_not_all_may_list_is_opened_below_first() {
-    let Some(mounts) = Mounts::new("age=1h") else { return };
+    let Some(mounts) = Mounts::with_names("age=1h") else { return };
     let Some(one) = mounts.mount(None) else { return };
     for (folder, mode) in [("all", 0o755), ("own", 0o700), ("odd", 0o744)] {
         let folder = one.slow.join(folder);

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use verbena_mount::{Identity, Promise, check};
 
 use crate::banked::Bank;
-use crate::mounts::Mounts;
+use crate::mounts::{Mounts, has_births};
 use crate::setup::{Pair, eventually};
 
 const SERVER: &str = "/usr/lib/openssh/sftp-server";
@@ -231,6 +231,9 @@ fn an_age_counts_from_the_request() {
 fn a_listing_has_all_names_although_a_file_cannot_be_looked_up() {
     const FILES: usize = 50;
     for promise in [None, Some("open"), Some("age=1h")] {
+        if promise.is_some() && !has_births() {
+            return;
+        }
         let server = tempfile::tempdir().unwrap();
         fs::write(server.path().join("here"), b"").unwrap();
         let Some(mounts) = Mounts::new(promise.unwrap_or("open")) else { return };
