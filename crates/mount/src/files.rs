@@ -241,7 +241,21 @@ impl Files {
             // The file at either end: they may have changed places.
             self.changed_name(moved);
         }
-        renamed
+        renamed?;
+        self.stands(moved[0], &new_parent, new_name);
+        if flags.contains(RenameFlags::EXCHANGE) {
+            self.stands(moved[1], &parent, name);
+        }
+        Ok(())
+    }
+
+    /// A file that was held for a rename has this name now.
+    fn stands(&self, held: Result<Option<NodeKey>>, parent: &Node, name: &OsStr) {
+        if let Ok(Some(key)) = held
+            && let Some(node) = self.nodes.found(key)
+        {
+            node.stands(parent.id, name);
+        }
     }
 
     pub(crate) fn access(&self, caller: Caller, id: u64, mask: i32) -> Result<()> {

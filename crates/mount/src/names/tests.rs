@@ -145,3 +145,24 @@ fn an_open_that_cannot_be_answered_leaves_no_handle_and_the_next_one_finds_news_
     files.dropped(third.0);
     assert!(!open().1);
 }
+
+/// What stands beside a file that is locked is asked for anew.
+#[test]
+fn a_file_that_was_renamed_here_is_known_by_its_new_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(files) = files(folder.path()) else { return };
+    let [a, b] = ["a", "b"].map(|name| files.make_directory(CALLER, ROOT, OsStr::new(name), 0o755).unwrap().id);
+    let make = |parent, name| files.make_node(CALLER, parent, OsStr::new(name), libc::S_IFREG | 0o644, 0).unwrap().id;
+    let [f, g] = [make(a, "f"), make(b, "g")];
+    let rename = |from: (u64, &str), to: (u64, &str), flags: rustix::fs::RenameFlags| {
+        files.rename(CALLER, (from.0, OsStr::new(from.1)), (to.0, OsStr::new(to.1)), flags.bits())
+    };
+    let places = || [f, g].map(|id| files.nodes.node(id).unwrap().place().unwrap());
+    let stand = |f: (u64, &str), g: (u64, &str)| assert_eq!(places(), [f, g].map(|(id, name)| (id, name.into())));
+    rename((a, "f"), (b, "h"), rustix::fs::RenameFlags::empty()).unwrap();
+    stand((b, "h"), (b, "g"));
+    rename((b, "g"), (b, "h"), rustix::fs::RenameFlags::EXCHANGE).unwrap();
+    stand((b, "g"), (b, "h"));
+    rename((b, "g"), (b, "h"), rustix::fs::RenameFlags::NOREPLACE).unwrap_err();
+    stand((b, "g"), (b, "h"));
+}
