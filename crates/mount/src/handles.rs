@@ -117,7 +117,7 @@ impl Handle {
     }
 
     /// Gives names from `offset` on to `add`, until it says that it is full or there are no more. Says whether there are no more. For one caller at a time ([`Handle::names`]).
-    pub(crate) fn list(&self, offset: u64, mut add: impl FnMut(Entry) -> Result<bool, Errno>) -> Result<bool, Errno> {
+    pub(crate) fn list(&self, offset: u64, mut add: impl FnMut(Entry) -> bool) -> Result<bool, Errno> {
         let fd = self.fd()?;
         self.node.asked();
         seek(fd, SeekFrom::Start(offset))?;
@@ -131,7 +131,7 @@ impl Handle {
                 kind: entry.file_type(),
                 next: entry.next_entry_cookie(),
             };
-            if add(entry)? {
+            if add(entry) {
                 return Ok(false);
             }
         }

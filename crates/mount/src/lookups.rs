@@ -250,7 +250,7 @@ impl Files {
         let ended = handle.list(offset, |entry| {
             let name = entry.name();
             if is_late.is_some_and(|is_late| is_late()) {
-                return Ok(true);
+                return true;
             }
             let finds = is_late.is_some();
             let (file, below) = if is_dot(name) {
@@ -260,7 +260,7 @@ impl Files {
                 match self.find_below(&handle.node, name) {
                     Ok((found, stat, key)) => (Some(found), Some((stat, key))),
                     // Gone since it was listed.
-                    Err(Errno::NOENT) => return Ok(false),
+                    Err(Errno::NOENT) => return false,
                     // The name is there all the same.
                     Err(_) => (None, None),
                 }
@@ -275,7 +275,7 @@ impl Files {
             {
                 collector = None;
             }
-            Ok(is_full)
+            is_full
         })?;
         match (collector, &self.names) {
             (Some(collector), Some(names)) if ended => {

@@ -264,7 +264,7 @@ impl Names {
 
     /// All names of a directory under its version, which was looked at after it was opened.
     pub(crate) fn names_by_version(&self, key: NodeKey, stat: &Stat) -> Option<Arc<Listing>> {
-        let directory = self.identity(key).filter(|_| self.believed.is_none())?;
+        let directory = self.identity(key)?;
         let version = stamp(stat, self.clocks);
         let key = Listing::head_key(&directory, Some(version), self.size, self.rules);
         // What was purged counts no more, although a daemon may bring it back.

@@ -44,16 +44,13 @@ pub(crate) enum Slot {
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     some: HashMap<Vec<u8>, Time>,
-    /// Bytes of the names in `some`.
-    bytes: usize,
     /// For all that are not among `some`.
     all: Time,
 }
 
 impl Changes {
-    /// Files that are known one by one, and bytes of what names them.
+    /// Files that are known one by one.
     const MOST: usize = 1 << 16;
-    const BYTES: usize = 8 << 20;
 
     /// When a file changed last.
     pub(crate) fn of(&self, file: &[u8]) -> Time {
@@ -62,7 +59,7 @@ impl Changes {
 
     /// All files changed, as far as is known.
     pub(crate) fn all(now: Time) -> Self {
-        Changes { some: HashMap::new(), bytes: 0, all: now }
+        Changes { some: HashMap::new(), all: now }
     }
 
     /// When all files changed last.
@@ -76,16 +73,13 @@ impl Changes {
             *changed = now.max(*changed);
             return;
         }
-        let is_full = |changes: &Self| changes.some.len() >= Self::MOST || changes.bytes + file.len() > Self::BYTES;
-        if is_full(self) {
+        if self.some.len() >= Self::MOST {
             self.some.retain(|_, changed| *changed > forgotten);
-            self.bytes = self.some.keys().map(Vec::len).sum();
-            if is_full(self) {
+            if self.some.len() >= Self::MOST {
                 *self = Changes::all(now);
                 return;
             }
         }
-        self.bytes += file.len();
         self.some.insert(file, now);
     }
 }
@@ -194,18 +188,6 @@ mod tests {
         table.put(name(1), listing(5));
         table.put(name(1), Slot::Absent(Instant::now()));
         assert_eq!(table.bytes, Table::BESIDE + 8);
-    }
-
-    #[test]
-    fn memory_of_changes_is_bounded_by_the_length_of_paths() {
-        let mut changes = Changes::default();
-        let path = |number: u64| [&[b'p'; 4096][..], &name(number)].concat();
-        for number in 0..Changes::MOST as u64 / 2 {
-            changes.add(path(number), 1, 0);
-            assert_eq!(changes.of(&path(number)), 1);
-            assert!(changes.bytes <= Changes::BYTES && changes.some.len() * 4104 <= Changes::BYTES);
-        }
-        assert_eq!(changes.of(&path(0)), 1, "all files changed then");
     }
 
     #[test]

@@ -18,8 +18,6 @@ pub struct Mounts {
     pub promise: Promise,
     pub near: u64,
     pub encrypt: bool,
-    /// Its name; without one it is the path of the directory.
-    pub volume: Option<&'static str>,
 }
 
 /// Whether files of temporary directories have times of birth, so that their names come from the bank. If not, says that the test is skipped.
@@ -41,21 +39,14 @@ impl Mounts {
     pub fn new(promise: &str) -> Option<Self> {
         let secret = NamedTempFile::new().unwrap();
         fs::write(secret.path(), "4".repeat(64)).unwrap();
-        Some(Mounts {
-            bank: Bank::new(2)?,
-            secret,
-            promise: promise.parse().unwrap(),
-            near: 0,
-            encrypt: false,
-            volume: Some("v"),
-        })
+        Some(Mounts { bank: Bank::new(2)?, secret, promise: promise.parse().unwrap(), near: 0, encrypt: false })
     }
 
     pub fn mount(&self, below: Option<&Path>) -> Option<Pair> {
         Pair::new(|options: &mut MountOptions| {
             options.bank = self.bank.list.parse().unwrap();
             options.secret = Some(self.secret.path().to_owned());
-            options.volume = self.volume.map(str::to_owned);
+            options.volume = Some("v".to_owned());
             options.promise = self.promise;
             options.near = self.near;
             options.encrypt = self.encrypt;
