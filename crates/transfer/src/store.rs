@@ -20,6 +20,7 @@ use crate::attributes::same_attributes;
 use crate::file_error::FileError;
 use crate::files::{Root, create, only_modified, random, regular};
 use crate::frame::{Entry, EntryKind, Failure, FileNumber, Identity};
+use crate::part::Part;
 use crate::path::{VirtualPath, owned_part_name, record_name};
 use crate::receiver_action::Basis;
 use crate::record::{Claims, HEAD, Owner, decode_claims, decode_owner, encode_record};
@@ -297,6 +298,7 @@ impl Store {
             if (open.st_ino, open.st_dev) != (named.st_ino, named.st_dev) || open.st_size as u64 != identity.size {
                 return Err(failure("it was changed by another program; copy it again"));
             }
+            forget_record_alone(parent, name);
             return finish(target, identity);
         };
         lock(file, Duration::from_secs(10)).map_err(|_| Failure::TakenOver)?;
@@ -378,7 +380,7 @@ fn lock(file: &File, most: Duration) -> Result<(), Errno> {
     }
 }
 
-/// Makes a part with a record that says whose it is.
+/// Makes a part with a record that says whose it is. The record comes first: a part that no record names would never be found again.
 fn new_part(
     parent: &OwnedFd,
     name: &[u8],
@@ -387,10 +389,10 @@ fn new_part(
     chunk_bytes: u64,
 ) -> Result<(File, Owner), Failure> {
     let owner = Owner { number: earlier + 1, part: random().map_err(failure)? };
-    create(parent, &owned_part_name(name, owner.part)).map_err(failure)?;
-    let file = open(parent, &owned_part_name(name, owner.part), OFlags::RDWR).map_err(failure)?;
     let claims = Claims { identity: *identity, chunk_bytes, chunks: Vec::new() };
     write_record(parent, name, owner, &claims).map_err(failure)?;
+    create(parent, &owned_part_name(name, owner.part)).map_err(failure)?;
+    let file = open(parent, &owned_part_name(name, owner.part), OFlags::RDWR).map_err(failure)?;
     Ok((file, owner))
 }
 
@@ -459,15 +461,17 @@ fn read_record(parent: &OwnedFd, name: &[u8]) -> Option<(Owner, Claims)> {
 }
 
 /// Replaces the record by one rename, so that a reader sees one or the other.
-fn write_record(parent: &OwnedFd, name: &[u8], owner: Owner, claims: &Claims) -> std::io::Result<()> {
-    let number = random().map_err(std::io::Error::other)?;
-    let beside = owned_part_name(&record_name(name), number);
-    let file = File::from(create(parent, &beside)?);
-    let written = file
-        .write_all_at(&encode_record(owner, claims), 0)
-        .and_then(|()| Ok(rustix::fs::renameat(parent, beside.as_slice(), parent, record_name(name).as_slice())?));
-    if written.is_err() {
-        let _ = rustix::fs::unlinkat(parent, beside.as_slice(), AtFlags::empty());
+fn write_record(parent: &OwnedFd, name: &[u8], owner: Owner, claims: &Claims) -> Result<(), FileError> {
+    let record = Part::begin(parent.try_clone()?, &record_name(name))?;
+    record.file.write_all_at(&encode_record(owner, claims), 0)?;
+    record.publish()
+}
+
+/// Removes a record whose session was killed before it had made its part.
+fn forget_record_alone(parent: &OwnedFd, name: &[u8]) {
+    if let Some((owner, _)) = read_record(parent, name)
+        && matches!(open(parent, &owned_part_name(name, owner.part), OFlags::RDONLY), Err(Errno::NOENT))
+    {
+        let _ = rustix::fs::unlinkat(parent, record_name(name).as_slice(), AtFlags::empty());
     }
-    written
 }

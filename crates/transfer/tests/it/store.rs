@@ -40,6 +40,38 @@ fn who_takes_a_part_over_is_its_only_writer() {
     assert_eq!(left.len(), 1, "{left:?}");
 }
 
+/// A session that was killed before it had made its part, or once that was in its place, leaves its record alone.
+#[test]
+fn a_record_that_is_alone_goes_with_the_next_session() {
+    let root = tempfile::tempdir().unwrap();
+    let names = || -> Vec<_> {
+        let entries = std::fs::read_dir(root.path().join("in")).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    for stands in [false, true] {
+        let mut killed = store(root.path());
+        assert_eq!(killed.prepare(1, &entry(b"a"), &identity(3)).unwrap() == Basis::Target(3), stands);
+        if stands {
+            killed.copy_target(1).unwrap();
+        }
+        std::mem::forget(killed);
+        let part = names().into_iter().find(|name| name.ends_with(".part")).unwrap();
+        std::fs::remove_file(root.path().join("in").join(part)).unwrap();
+        assert!(names().iter().any(|name| name.ends_with(".record")));
+        let mut next = store(root.path());
+        assert_eq!(next.prepare(1, &entry(b"a"), &identity(3)).unwrap() == Basis::Target(3), stands);
+        if !stands {
+            next.write(1, 0, b"abc", true).unwrap();
+        }
+        next.publish(1, &identity(3)).unwrap();
+        drop(next);
+        assert_eq!(
+            (names(), std::fs::read(root.path().join("in/a")).unwrap()),
+            (vec!["a".to_owned()], b"abc".to_vec())
+        );
+    }
+}
+
 /// A writer that is stopped within its system call holds the lock for ever; the next session goes on in a copy.
 #[test]
 fn a_writer_that_does_not_let_go_blocks_nobody() {
