@@ -1,21 +1,21 @@
 //! A file that is written beside its place and put there whole (rule T5).
 //!
-//! Its name is made of the target's name and of a small number, and its writer holds a lock of it. So what a server that was killed has left is found by the next upload to
-//! that target: nothing holds its lock.
+//! Its name is made of the target's name, of this machine since its start, and of a small number, and its writer holds a lock of it. So what a server of this machine that was
+//! killed has left is found by the next upload to that target: nothing holds its lock. Other machines may not see the lock, and leave it alone.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::file_error::FileError;
-use crate::files::create;
-use crate::path::stored_part_name;
+use crate::files::{create, random};
+use crate::path::{part_name, stored_part_name};
 
-/// Uploads to one target that are written at a time, and how often each name is tried while others begin.
+/// Uploads of a machine to one target that have names by number.
 const MOST_WRITERS: u32 = 64;
-const TRIES: u32 = 8;
 
 /// A file that is not in its place yet. Dropped unpublished, it goes.
 #[derive(Debug)]
@@ -29,42 +29,45 @@ pub struct Part {
 }
 
 impl Part {
-    /// Begins one, and removes what a server that was killed left of one.
+    /// Begins one, and removes what a server of this machine that was killed left of others.
     pub(crate) fn begin(parent: OwnedFd, target: &[u8]) -> Result<Part, FileError> {
+        let mut own = None;
         for place in 0..MOST_WRITERS {
-            let part = stored_part_name(target, place);
-            for _ in 0..TRIES {
-                match create(&parent, &part) {
-                    Ok(descriptor) => {
-                        if !is_written(&lock(&descriptor)) && is_named(&parent, &part, &descriptor)? {
-                            let (file, target) = (File::from(descriptor), target.to_vec());
-                            return Ok(Part { file, parent, part, target, is_published: false });
-                        }
-                        // Another one has taken it for one that was left, and removed it.
-                    }
-                    Err(Errno::EXIST) => {
-                        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                        match rustix::fs::openat(&parent, part.as_slice(), flags, Mode::empty()) {
-                            // Where the file system has no locks, nothing says that its writer has gone.
-                            Ok(left) if lock(&left).is_ok() => {
-                                if is_named(&parent, &part, &left)? {
-                                    rustix::fs::unlinkat(&parent, part.as_slice(), AtFlags::empty())?;
-                                }
-                            }
-                            Err(Errno::NOENT) => {}
-                            // It is being written, or is none of ours.
-                            _ => break,
-                        }
-                    }
-                    Err(error) => return Err(error.into()),
+            let name = stored_part_name(target, own_machine(), place);
+            match (&own, is_left(&parent, &name)) {
+                (Some(_), None) => break,
+                (_, Some(true)) => {
+                    // Where it is another user's it stays.
+                    let _ = rustix::fs::unlinkat(&parent, name.as_slice(), AtFlags::empty());
                 }
+                (None, None) => own = locked(&parent, &name)?.map(|file| (file, name)),
+                (_, Some(false)) => {}
             }
         }
-        Err(FileError::Busy)
+        // Where the file system has no locks, or too many write: a name that nobody removes.
+        let (file, part) = match own {
+            Some(own) => own,
+            None => {
+                let name = part_name(random()?);
+                (File::from(create(&parent, &name)?), name)
+            }
+        };
+        Ok(Part { file, parent, part, target: target.to_vec(), is_published: false })
+    }
+
+    /// Whether the name is still of this file: without locks that all machines see, another one may have taken it.
+    fn is_own(&self) -> bool {
+        is_named(&self.parent, &self.part, &self.file).unwrap_or(false)
     }
 
     /// Puts the part in the place of its target by one rename.
+    ///
+    /// # Errors
+    /// The file system refuses, or another writer has taken the part for one that was left.
     pub fn publish(mut self) -> Result<(), FileError> {
+        if !self.is_own() {
+            return Err(FileError::Busy);
+        }
         rustix::fs::renameat(&self.parent, self.part.as_slice(), &self.parent, self.target.as_slice())?;
         self.is_published = true;
         Ok(())
@@ -73,20 +76,53 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        if !self.is_published {
+        if !self.is_published && self.is_own() {
             let _ = rustix::fs::unlinkat(&self.parent, self.part.as_slice(), AtFlags::empty());
         }
     }
 }
 
-/// Takes the lock of a writer.
+/// What stands for this machine since it was started: locks hold between its processes. Without /proc, this process.
+fn own_machine() -> u32 {
+    static MACHINE: OnceLock<u32> = OnceLock::new();
+    *MACHINE.get_or_init(|| {
+        let boot = std::fs::read("/proc/sys/kernel/random/boot_id");
+        let bytes = boot.unwrap_or_else(|_| getrandom::u64().unwrap_or_default().to_le_bytes().to_vec());
+        u32::from_le_bytes(*blake3::hash(&bytes).as_bytes().first_chunk().unwrap_or(&[0; 4]))
+    })
+}
+
 fn lock(file: impl AsFd) -> Result<(), Errno> {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)
 }
 
-/// Whether another one holds the lock.
-fn is_written(locked: &Result<(), Errno>) -> bool {
-    *locked == Err(Errno::WOULDBLOCK)
+/// Whether what has a name was left by a writer that has gone. `None`: nothing has it.
+fn is_left(parent: &OwnedFd, name: &[u8]) -> Option<bool> {
+    // For writing: some file systems lock nothing else alone.
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match rustix::fs::openat(parent, name, flags, Mode::empty()) {
+        Ok(file) => Some(lock(&file).is_ok() && is_named(parent, name, &file).unwrap_or(false)),
+        Err(Errno::NOENT) => None,
+        Err(_) => Some(false),
+    }
+}
+
+/// Makes a file of this name, with the lock of its writer. `None` where another one was faster, or there are no locks.
+fn locked(parent: &OwnedFd, name: &[u8]) -> Result<Option<File>, FileError> {
+    let file = match create(parent, name) {
+        Ok(file) => File::from(file),
+        Err(Errno::EXIST) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    match lock(&file) {
+        Ok(()) => Ok(is_named(parent, name, &file)?.then_some(file)),
+        // Another one looks whether it was left, and removes it.
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(_) => {
+            let _ = rustix::fs::unlinkat(parent, name, AtFlags::empty());
+            Ok(None)
+        }
+    }
 }
 
 /// Whether a file still has its name: the one that had it may have been published or removed meanwhile.
@@ -138,5 +174,15 @@ mod tests {
         assert_eq!((std::fs::read(path.join("a")).unwrap(), names(path)), (b"newest".to_vec(), 1));
         drop(begun(path, b"broken off"));
         assert_eq!(names(path), 1);
+        // Another machine that does not see the lock has put its own part there.
+        let taken = begun(path, b"ours");
+        let name = path.join(std::str::from_utf8(&taken.part).unwrap());
+        std::fs::write(path.join("theirs"), "half").unwrap();
+        std::fs::rename(path.join("theirs"), &name).unwrap();
+        assert_eq!(taken.publish(), Err(FileError::Busy));
+        assert_eq!(
+            (std::fs::read(&name).unwrap(), std::fs::read(path.join("a")).unwrap()),
+            (b"half".to_vec(), b"newest".to_vec())
+        );
     }
 }

@@ -26,9 +26,9 @@ pub(crate) fn owned_part_name(target: &[u8], part: u64) -> Vec<u8> {
     [HIDDEN, &digits(target), format!(".{part:016x}.part").as_bytes()].concat()
 }
 
-/// The name of the part with this number that is written from its beginning to its end by one upload.
-pub(crate) fn stored_part_name(target: &[u8], number: u32) -> Vec<u8> {
-    [HIDDEN, &digits(target), format!(".upload-{number}.part").as_bytes()].concat()
+/// The name of the part with this number of a machine that is written from its beginning to its end by one upload.
+pub(crate) fn stored_part_name(target: &[u8], machine: u32, number: u32) -> Vec<u8> {
+    [HIDDEN, &digits(target), format!(".{machine:08x}-{number}.part").as_bytes()].concat()
 }
 
 /// Sixteen digits for a name.

@@ -391,9 +391,13 @@ fn new_part(
     let owner = Owner { number: earlier + 1, part: random().map_err(failure)? };
     let claims = Claims { identity: *identity, chunk_bytes, chunks: Vec::new() };
     write_record(parent, name, owner, &claims).map_err(failure)?;
-    create(parent, &owned_part_name(name, owner.part)).map_err(failure)?;
-    let file = open(parent, &owned_part_name(name, owner.part), OFlags::RDWR).map_err(failure)?;
-    Ok((file, owner))
+    Ok((make_part(parent, name, owner)?, owner))
+}
+
+fn make_part(parent: &OwnedFd, name: &[u8], owner: Owner) -> Result<File, Failure> {
+    let part = owned_part_name(name, owner.part);
+    create(parent, &part).map_err(failure)?;
+    open(parent, &part, OFlags::RDWR).map_err(failure)
 }
 
 /// Makes this session the owner of a part, or of a copy of it if its writer does not let go (rule T6). `None` if the part
@@ -412,7 +416,11 @@ fn take_over(
         rustix::fs::flock(&file, FlockOperation::Unlock).map_err(failure)?;
         return written.map(|()| is_same.then_some((file, owner)));
     }
-    let (copied, owner) = new_part(parent, name, earlier.number, &claims.identity, claims.chunk_bytes)?;
+    // The record names the part of before until there is another one. From then on its writer writes nothing more, and it can be copied.
+    let owner = Owner { number: earlier.number + 1, part: random().map_err(failure)? };
+    let copied = make_part(parent, name, owner)?;
+    let none = Claims { chunks: Vec::new(), ..claims.clone() };
+    write_record(parent, name, owner, &none).map_err(failure)?;
     copy(&file, &copied, is_over).map_err(failure)?;
     write_record(parent, name, owner, claims).map_err(failure)?;
     let _ = rustix::fs::unlinkat(parent, owned_part_name(name, earlier.part).as_slice(), AtFlags::empty());
@@ -467,11 +475,17 @@ fn write_record(parent: &OwnedFd, name: &[u8], owner: Owner, claims: &Claims) ->
     record.publish()
 }
 
-/// Removes a record whose session was killed before it had made its part.
+/// Removes a record whose session was killed before it had made its part, or once that was in its place.
 fn forget_record_alone(parent: &OwnedFd, name: &[u8]) {
-    if let Some((owner, _)) = read_record(parent, name)
-        && matches!(open(parent, &owned_part_name(name, owner.part), OFlags::RDONLY), Err(Errno::NOENT))
-    {
+    let alone = || {
+        let (owner, _) = read_record(parent, name)?;
+        let part = open(parent, &owned_part_name(name, owner.part), OFlags::RDONLY);
+        matches!(part, Err(Errno::NOENT)).then_some(owner)
+    };
+    let Some(owner) = alone() else { return };
+    // A session that lives makes its part at once.
+    std::thread::sleep(Duration::from_millis(20));
+    if alone() == Some(owner) {
         let _ = rustix::fs::unlinkat(parent, record_name(name).as_slice(), AtFlags::empty());
     }
 }
