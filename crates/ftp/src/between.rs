@@ -235,9 +235,11 @@ impl Between {
         };
         if let Some(why) = why {
             self.direct.refuse(why);
-            // Until it has ended there, the file may be written by nothing else.
-            to.send("ABOR", &Argument::new(b"")?)?;
-            to.ends_within(self.timeout.min(ABORTED_WITHIN))?;
+            // Until the upload has ended, the file can be written by nothing else. Servers that do not hear this end both with their connections.
+            for server in [from, to] {
+                let _ = server.send("ABOR", &Argument::new(b"")?);
+            }
+            let _ = self.to.dialogue.ends_within(self.timeout.min(ABORTED_WITHIN));
             return Err(CopyError::NotDirect);
         }
         self.direct.went_direct.store(true, Ordering::Release);

@@ -32,11 +32,15 @@ use verbena_transfer::{ChannelKind, Root};
 
 /// Bytes that are read from a client at once.
 const READ: usize = 4 << 10;
+/// How long an upload may wait for its data connection once its client has said its last.
+const LOST: Duration = Duration::from_secs(2);
 
 /// A transfer that is running: how it is followed and broken off.
 #[derive(Default)]
 pub(crate) struct Running {
     is_upload: bool,
+    /// Whether its client is known to have gone.
+    is_lost: AtomicBool,
     pub(crate) moved: AtomicU64,
     is_aborted: AtomicBool,
     pub(crate) wake: tokio::sync::Notify,
@@ -56,9 +60,10 @@ impl std::fmt::Debug for Running {
 }
 
 impl Running {
-    /// The client has gone. An upload that still waits for its data connection ends here, so that another client may write the file; a download still serves a
-    /// client that has said all that it has to say.
-    fn lose_client(&self) {
+    /// The client has gone, or has said all that it has to say. An upload that still waits for its data connection a little later ends, so that another client may
+    /// write the file.
+    async fn lose_client(self: Arc<Self>) {
+        tokio::time::sleep(LOST).await;
         let is_without = self.connections.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
             && self.streams.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
         if self.is_upload && is_without {
@@ -218,8 +223,14 @@ pub(crate) async fn run(
                 other => session.act(other),
             }
         }
-        if has_ended && session.running.is_none() && !machine.is_waiting() {
-            return Ok(());
+        if has_ended {
+            match &session.running {
+                None if !machine.is_waiting() => return Ok(()),
+                Some(running) if !running.is_lost.swap(true, Ordering::Relaxed) => {
+                    tokio::spawn(running.clone().lose_client());
+                }
+                _ => {}
+            }
         }
         let deadline = machine.next_deadline().map(|deadline| deadline.since(BootClock.now()));
         tokio::select! {
@@ -231,10 +242,7 @@ pub(crate) async fn run(
                 machine.outcome(outcome, BootClock.now());
             }
             read = control.receive(&mut buffer), if !has_ended && machine.wants_input() => match read? {
-                0 => {
-                    has_ended = true;
-                    session.running.iter().for_each(|running| running.lose_client());
-                }
+                0 => has_ended = true,
                 read => machine.input(&buffer[..read], BootClock.now()),
             },
             _ = draining.wait_for(|is_draining| *is_draining), if !is_told => {
