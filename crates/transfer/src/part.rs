@@ -34,15 +34,13 @@ impl Part {
         let mut own = None;
         for place in 0..MOST_WRITERS {
             let name = stored_part_name(target, own_machine(), place);
-            match (&own, is_left(&parent, &name)) {
-                (Some(_), None) => break,
-                (_, Some(true)) => {
-                    // Where it is another user's it stays.
-                    let _ = rustix::fs::unlinkat(&parent, name.as_slice(), AtFlags::empty());
-                }
-                (None, None) => own = locked(&parent, &name)?.map(|file| (file, name)),
-                (_, Some(false)) => {}
+            if !clear(&parent, &name) {
+                continue;
             }
+            if own.is_some() {
+                break;
+            }
+            own = locked(&parent, &name)?.map(|file| (file, name));
         }
         // Where the file system has no locks, or too many write: a name that nobody removes.
         let (file, part) = match own {
@@ -96,14 +94,19 @@ fn lock(file: impl AsFd) -> Result<(), Errno> {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)
 }
 
-/// Whether what has a name was left by a writer that has gone. `None`: nothing has it.
-fn is_left(parent: &OwnedFd, name: &[u8]) -> Option<bool> {
+/// Removes what has a name if its writer has gone. The lock is held until it is removed: otherwise the name could be another writer's by then. Says whether nothing had the name.
+fn clear(parent: &OwnedFd, name: &[u8]) -> bool {
     // For writing: some file systems lock nothing else alone.
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match rustix::fs::openat(parent, name, flags, Mode::empty()) {
-        Ok(file) => Some(lock(&file).is_ok() && is_named(parent, name, &file).unwrap_or(false)),
-        Err(Errno::NOENT) => None,
-        Err(_) => Some(false),
+        Ok(file) => {
+            if lock(&file).is_ok() && is_named(parent, name, &file).unwrap_or(false) {
+                // Where it is another user's it stays.
+                let _ = rustix::fs::unlinkat(parent, name, AtFlags::empty());
+            }
+            false
+        }
+        Err(error) => error == Errno::NOENT,
     }
 }
 
